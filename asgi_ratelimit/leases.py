@@ -29,7 +29,7 @@ from .errors import StoreError
 from .quotas import LEASE_US, SECOND_US, InFlight
 from .stores import ByStore, Settlement, Store, lease_settlement, settle_all, undoing
 from .stores.base import joined
-from .waiting.drivers import INTERRUPTED, CallStore, Flow, GiveBack, WakeUp
+from .waiting.drivers import CallStore, Flow, GiveBack, WakeUp
 from .waiting.waiter import SlotWaiter, too_late
 
 # Seconds between two renewals of all leases: those that wait for a place end soon without one.
@@ -97,7 +97,7 @@ class Leases(Repeating):
 
     def release(self, decision: Decision) -> None:
         """Give the places of a decision back, once; on a server, in the next batch, and nobody waits for that."""
-        ends = self.ends_of(decision.id)
+        ends = [] if self._owner() is None else self.ends_of(decision.id)  # a store that is gone needs nothing back
         if self._in_process or not ends:
             run_in_place(settle_all(cast("Store", self._owner()), ends))
         elif (loop := _get_running_loop()) is not None:
@@ -244,9 +244,12 @@ class PlaceWaiter(SlotWaiter):
                 parts.append(place)
             if rates:
                 parts.append((yield from self.wait(replace(take, charges=rates), deadline_us=deadline_us)))
-        except INTERRUPTED:
+        except BaseException as error:
             for part in parts:
-                yield GiveBack(self.store, partial(leases.undo, part))
+                if isinstance(error, GeneratorExit):
+                    leases.release(part)
+                else:
+                    yield GiveBack(self.store, partial(leases.undo, part))
             raise
         # At the slot of the last one; one that an outage lets pass has no id
         now_us, identity = parts[-1].now_us + parts[-1].wait_us, max([each.id for each in parts])
@@ -282,8 +285,11 @@ class PlaceWaiter(SlotWaiter):
                 if not decision.degraded and leases.first_waiting(bucket) < _lease_of(decision):
                     self._turns.leave(turn)
                     turn = None
-        except INTERRUPTED:
-            yield GiveBack(self.store, partial(leases.undo, decision))
+        except BaseException as error:
+            if isinstance(error, GeneratorExit):  # nobody renews the lease of a caller that is gone
+                leases.release(decision)
+            else:
+                yield GiveBack(self.store, partial(leases.undo, decision))
             raise
         finally:
             self.units.discard(wake_up, (bucket,))

@@ -11,7 +11,7 @@ from ..limiter.limiter import Limiter
 from ..limiter.spending import SpendWaiter
 from ..quotas import SECOND_US, InFlight
 from ..stores import settle
-from ..waiting.drivers import INTERRUPTED, Flow, GiveBack, sleep
+from ..waiting.drivers import Flow, GiveBack, sleep
 from ..waiting.queues import ConcurrencyLimit
 from ..waiting.waiter import PaceTimeout, too_late
 from .exchange import Discard, Send, watched
@@ -115,7 +115,9 @@ class Sender:
                 if not has_waited or not (yield from self._pauses.has_begun(paced.key, decision)):
                     yield from self._waiter.depart(decision.take.charges)
                     return decision if decision.take is paced.take else without(decision, Condition)
-            except INTERRUPTED:
+            except GeneratorExit:
+                raise
+            except BaseException:
                 if self._settler is None:
                     yield from self._waiter.pass_on(decision)
                 else:
@@ -165,8 +167,9 @@ class Sender:
             if backoff_us is None and settler is not None and (not settler.reads_body or response.is_closed):
                 body = response.content if settler.reads_body else b""
                 yield from settler.settle(paced, decision, response, body)
-        except INTERRUPTED:
-            yield Discard(response)
+        except BaseException as error:
+            if not isinstance(error, GeneratorExit):
+                yield Discard(response)
             raise
         return backoff_us
 

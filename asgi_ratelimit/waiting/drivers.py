@@ -1,8 +1,8 @@
 """Code with and without ``async`` shares one generator, a flow: it yields steps, and one of two drivers runs them.
 
 The result of a step is sent back into the flow, and an exception, cancellation included, is thrown into it. So a flow
-cleans up in plain ``except`` and ``finally`` blocks, by further steps. A step that needs an event loop runs, in a
-thread, on the background loop of its process.
+cleans up in plain ``except`` and ``finally`` blocks, by further steps: after any exception but ``GeneratorExit``, by
+which a flow is dropped. A step that needs an event loop runs, in a thread, on the background loop of its process.
 """
 
 from __future__ import annotations
@@ -38,9 +38,6 @@ class Step(Protocol):
 
 
 Flow: TypeAlias = Generator[Step, Any, T]
-
-# What a step may raise. Not so ``GeneratorExit``: a flow that is dropped, not ended, cannot make further steps.
-INTERRUPTED = (Exception, asyncio.CancelledError, KeyboardInterrupt, SystemExit)
 
 
 # What to do where asyncio does not run.

@@ -30,7 +30,7 @@ from ..errors import RateLimitError, StoreError
 from ..quota_text import readable
 from ..quotas import SECOND_US, FixedWindow, InFlight, Quota, TokenBucket
 from ..stores import ByStore, CameBack, Decisions, Store, settle_all, undoing, when_units_come_back
-from .drivers import INTERRUPTED, CallStore, Finish, Flow, GiveBack, sleep
+from .drivers import CallStore, Finish, Flow, GiveBack, sleep
 from .queues import FIRST, LATE_US, ConcurrencyLimit, Queues, ReturningUnits, Slot, Waiter, key_of, slot_of
 
 OUT = "; the store is out, and this process limits with its share of the quota"
@@ -173,7 +173,9 @@ class SlotWaiter:
         step = Finish(self.store, taking)
         try:
             return (yield step)  # type: ignore[no-any-return]  # a step has any result
-        except INTERRUPTED:
+        except GeneratorExit:
+            raise
+        except BaseException:
             for decision in answered if take.operation is None else ():
                 yield GiveBack(self.store, partial(settle_all, self.store, undoing(decision), is_unused=True))
             raise
@@ -183,8 +185,9 @@ class SlotWaiter:
         if self.departs and decision.id:  # else an outage lets everybody pass
             try:
                 yield from self.depart(decision.take.charges)
-            except INTERRUPTED:
-                yield from self.pass_on(decision)
+            except BaseException as error:
+                if not isinstance(error, GeneratorExit):
+                    yield from self.pass_on(decision)
                 raise
         return decision
 
@@ -245,7 +248,7 @@ class SlotWaiter:
                     raise too_late(take, replace(decision, take=replace(take, max_wait=0.0)), last_us - now_us)
         except BaseException as error:
             self._queues.give_up(waiter)
-            if isinstance(error, INTERRUPTED):
+            if not isinstance(error, GeneratorExit):
                 yield from self._give_back()
             raise
         self._queues.give_up(waiter)

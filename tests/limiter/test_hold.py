@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from threading import Barrier, Thread
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -22,6 +23,7 @@ from asgi_ratelimit.quotas import InFlight
 from asgi_ratelimit.stores import MemoryStore, Settled, Settlement, Store
 from asgi_ratelimit.stores.redis.nodes import Node
 from asgi_ratelimit.stores.redis.wire import NumberedTake
+from asgi_ratelimit.waiting.drivers import WakeUp
 from tests.support.overriding import until, until_async
 from tests.support.programs import outcome_of
 from tests.support.redis_server import RedisServer
@@ -111,6 +113,20 @@ async def test_without_time_to_wait_it_is_refused_and_takes_nothing(store: Store
             await waiting.task
         assert await left(limiter) == [0, 99]
     assert (await left(limiter), entered) == ([1, 99], [])
+
+
+class TimeLimit(BaseException):
+    """As those by which task queues and greenlets end a thread that waits."""
+
+
+async def test_who_no_longer_waits_is_in_nobodys_way(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever exception has ended it."""
+    limiter = Limiter(InFlight(1), store=store)
+    async with limiter.hold("key"):
+        monkeypatch.setattr(WakeUp, "in_task", AsyncMock(side_effect=TimeLimit))
+        with pytest.raises(TimeLimit):
+            await limiter.hold("key").__aenter__()
+        assert await limiter.waiting("key") == 0.0
 
 
 async def test_it_waits_for_a_place_and_for_a_slot(store: Store) -> None:
@@ -232,21 +248,23 @@ async def test_what_is_held_is_renewed_and_given_back_without_a_wait(
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
-def test_a_place_that_is_held_on_a_closed_event_loop(is_kept: bool) -> None:
-    """It comes back when the task is dropped, or when leases are renewed: nobody who held it can go on."""
+def test_a_place_that_is_held_or_waited_for_on_a_closed_event_loop(is_kept: bool) -> None:
+    """It comes back when the task is dropped, or when leases are renewed: nobody can go on there."""
     limiter, loop, entered = Limiter("1 at once"), asyncio.new_event_loop(), list[int]()
 
-    async def enter() -> Block:
-        block = Block(limiter, entered, 1)
-        await until_entered(entered, 1)
-        return block
+    async def enter() -> list[Any]:
+        blocks = [Block(limiter, entered, number) for number in range(2)]
+        await until_async(lambda: limiter.waiting("key"))
+        return blocks
 
-    kept: list[Any] = [loop.run_until_complete(enter())]
+    kept = loop.run_until_complete(enter())
     loop.close()
     if is_kept:
         asyncio.run(leases_of(limiter.store).run())
     else:
-        kept[0].task._log_destroy_pending = False
+        for block in kept:
+            block.task._log_destroy_pending = False
+        del block
         kept.clear()
         gc.collect()
     assert asyncio.run(left(limiter)) == [1]
