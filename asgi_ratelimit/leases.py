@@ -62,7 +62,7 @@ class Leases(Repeating):
         self._is_attached = hasattr(store, "attach")
         if self._is_attached:
             store.attach(self)  # type: ignore[attr-defined]  # as every store that has it
-            store.count_in_outages(self.held_of)  # type: ignore[attr-defined]  # it is on a server
+            store.count_in_outages(self.held_of, self._try_soon)  # type: ignore[attr-defined]  # it is on a server
 
     def reset(self) -> None:
         """Start afresh in a forked child."""

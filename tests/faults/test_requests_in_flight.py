@@ -136,22 +136,32 @@ async def test_an_outage_without_limits_leaves_nothing_behind(
 
 
 @pytest.mark.anyio
-async def test_a_place_that_was_given_back_in_an_outage(
+async def test_a_place_that_was_lost_and_one_that_was_given_back_in_an_outage(
     line: Proxy, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is free as soon as the server is back, not only when leases are renewed, or end by themselves."""
+    """It is held, or free, as soon as the server is back, not only when leases are renewed, or end by themselves."""
     monkeypatch.setattr("asgi_ratelimit.leases.RENEWED_EVERY", 3600.0)
     clock = SteppedClock()
     store, beside = [RedisStore(url, timeout=PATIENT, clock=clock) for url in (line.url, server.url)]
     seen = Limiter("1 at once", store=beside)
-    async with Limiter("1 at once", store=store).hold("key"):
-        line.target = 1
-        line.disconnect()
 
     async def is_free() -> bool:
         return (await seen.peek("key")).remaining == 1
 
-    assert not await is_free()
+    async def is_held() -> bool:
+        return not await is_free()
+
+    async with Limiter("1 at once", store=store).hold("key"):
+        line.target = 1
+        line.disconnect()
+        assert (await Limiter("1000/s", store=store, name="other").rate_limit("key")).degraded
+        await seen.reset("key")
+        assert await is_free()
+        line.target = server.port
+        await until_async(is_held)
+        line.target = 1
+        line.disconnect()
+    assert await is_held()
     line.target = server.port
     await until_async(is_free)
     await store.aclose()

@@ -174,6 +174,8 @@ class Outage:
         self._whole: dict[Quota, Quota] = {}
         # The renewals of what this process holds of a bucket.
         self.held_of: Callable[[str], Sequence[Settlement]] = lambda bucket: ()
+        # Puts back what this process holds, which a store that is back may have lost.
+        self.renew_soon: Callable[[], None] = lambda: None
         # The names of those that are out.
         self.nodes: set[str] = set()
         self.begin_ledger()
@@ -185,6 +187,7 @@ class Outage:
     def store_is_back(self, node: str) -> None:
         """Note that the store, or one ``node`` of it, which was out, answers again."""
         self.nodes.discard(node)
+        self.renew_soon()
         logger.warning("the rate limit store at %s is back", node)
 
     def store_is_out(self, error: StoreError, node: str) -> None:

@@ -166,9 +166,12 @@ class RedisStore:
         if self._nodes:
             work.start()
 
-    def count_in_outages(self, held_of: Callable[[str], Sequence[Settlement]]) -> None:
-        """While Redis is out, count what this process holds of a bucket: ``held_of`` returns its renewals."""
-        self._context.outage.held_of = held_of
+    def count_in_outages(self, held_of: Callable[[str], Sequence[Settlement]], renew_soon: Callable[[], None]) -> None:
+        """While Redis is out, count what this process holds of a bucket: ``held_of`` returns its renewals.
+
+        When Redis is back, ``renew_soon`` begins to send them.
+        """
+        self._context.outage.held_of, self._context.outage.renew_soon = held_of, renew_soon
 
     async def leave(self) -> None:
         """Close the connections of this event loop, once all waiting calls are answered; the next call opens others."""
