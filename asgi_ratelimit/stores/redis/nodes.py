@@ -114,7 +114,7 @@ class Node(GroupCommit[Action, Answer]):
 
     async def aclose(self) -> None:
         """Answer what waits, and charge Redis with the outage ledger while it answers."""
-        if self.context.outage.ledger and self.breaker.begin_call():
+        if self.context.outage.ledger:
             self._repay_soon()
         if self._repaying is not None:
             await asyncio.wait([self._repaying], timeout=CLOSE_WITHIN)

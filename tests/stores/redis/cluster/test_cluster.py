@@ -224,11 +224,8 @@ async def until_back(store: RedisStore, key: str) -> int:
     pytest.fail("the cluster does not come back")
 
 
-async def test_closing_charges_each_node_with_what_was_admitted_without_it(
-    cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_closing_charges_each_node_with_what_was_admitted_without_it(cluster: RedisCluster) -> None:
     """As on one Redis, also where no take comes after the outage."""
-    monkeypatch.setattr(outage, "RETRY_EVERY_US", 0.0)
     keys = [keys_on(cluster, at)[0] for at in range(3)]
     async with open_on(cluster, on_error="local") as store:
         assert not (await take(store, *[Charge(HOURLY, key) for key in keys])).degraded
