@@ -115,7 +115,7 @@ class Node(GroupCommit[Action, Answer]):
     async def aclose(self) -> None:
         """Answer what waits, and charge Redis with the outage ledger while it answers."""
         if self.context.outage.ledger:
-            self._repay_soon()
+            self.repay_soon()
         if self._repaying is not None:
             await asyncio.wait([self._repaying], timeout=CLOSE_WITHIN)
         await self.drain()
@@ -201,7 +201,7 @@ class Node(GroupCommit[Action, Answer]):
             for action, answer in zip(actions, answers):
                 if type(action) is Settlement and type(answer) is Settled:
                     outage.ledger.done(action)
-            self._repay_soon()
+            self.repay_soon()
 
     def _failed(self, failure: StoreError) -> None:
         self.breaker.record_failure()
@@ -216,10 +216,10 @@ class Node(GroupCommit[Action, Answer]):
         self._failed(failure)
         return failure
 
-    def _repay_soon(self) -> None:
+    def repay_soon(self) -> None:
         """Charge Redis with the outage ledger in the background, unless that is under way."""
         if self._repaying is None or self._repaying.done():
-            self._repaying = asyncio.get_running_loop().create_task(self._repay())
+            self._repaying = keep(None, self._loop.create_task(self._repay()))
 
     async def _repay(self) -> None:
         """Send entries, between the takes, until none is left or one fails."""
@@ -279,6 +279,8 @@ class ClusterNodes:
         if name not in self._nodes:
             node = self._nodes[name] = NodeOfCluster(self._context, self._connection, name, self)
             node.renews_at = self._unknown.renews_at  # the client has opened its connections before
+            if self._context.outage.ledger:
+                node.repay_soon()
         return self._nodes[name]
 
     def take(self, take: NumberedTake) -> Decisions | Awaitable[Answer]:
@@ -309,7 +311,8 @@ class ClusterNodes:
     async def aclose(self) -> None:
         """Answer what waits, and close the connections."""
         await see_all_through(self)
-        await asyncio.gather(*[node.aclose() for node in (*self._nodes.values(), self._unknown)])
+        await self._unknown.aclose()  # which finds the nodes of the outage ledger
+        await asyncio.gather(*[node.aclose() for node in self._nodes.values()])
         await self._connection.aclose()
 
     async def _take(self, numbered: NumberedTake) -> Decisions:

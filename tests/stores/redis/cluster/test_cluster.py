@@ -224,18 +224,22 @@ async def until_back(store: RedisStore, key: str) -> int:
     pytest.fail("the cluster does not come back")
 
 
-async def test_closing_charges_each_node_with_what_was_admitted_without_it(cluster: RedisCluster) -> None:
-    """As on one Redis, also where no take comes after the outage."""
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+async def test_closing_charges_each_node_with_what_was_admitted_without_it(
+    cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch, is_elsewhere: bool
+) -> None:
+    """As on one Redis, also where no take comes after the outage, and on an event loop that knows no node."""
+    monkeypatch.setattr(nodes, "REPAID_TOGETHER", 1)
     keys = [keys_on(cluster, at)[0] for at in range(3)]
-    async with open_on(cluster, on_error="local") as store:
+    async with open_on(cluster, on_error="local") as store, open_on(cluster) as other:
         assert not (await take(store, *[Charge(HOURLY, key) for key in keys])).degraded
         for node in cluster.primaries:
             asked(node, "CONFIG", "SET", "maxmemory", 1)
         assert [(await take(store, Charge(HOURLY, key, 4))).degraded for key in keys] == [True] * 3
         for node in cluster.primaries:
             asked(node, "CONFIG", "SET", "maxmemory", 0)
-    async with open_on(cluster) as store:
-        assert [await left(store, HOURLY, key) for key in keys] == [5] * 3
+        await (asyncio.to_thread(asyncio.run, store.aclose()) if is_elsewhere else store.aclose())
+        assert [await left(other, HOURLY, key) for key in keys] == [5] * 3
 
 
 async def test_a_failure_in_the_middle_of_a_batch(
