@@ -192,9 +192,11 @@ class RedisStore:
         """The answer to a settlement, which travels before anything that comes later."""
         outage, actual = self._context.outage, settlement.actual
         if settlement.degraded:
-            if not settlement.token:
-                return outage.settle(settlement)
             actual = settlement.booked.cost  # Redis keeps the mark, and this process what was charged
+            if not settlement.token:
+                if settlement.until_us:  # of a ticket, which others may redeem
+                    outage.ledger.postpone(self._open().within_slot(replace(settlement, actual=actual, degraded=False)))
+                return outage.settle(settlement)
         if outage.ledger and settlement.id and outage.ledger.is_waiting(settlement):  # it was settled already
             return self._later(settlement, is_first=False)
         nodes = self._open()
