@@ -27,6 +27,9 @@ from .wire import HEAD, PEEK_ID, SCRIPT, SCRIPT_SHA, Action, Answer, NumberedTak
 # The most charges of token buckets in one call, so that Redis is never held for more than a few milliseconds.
 MOST_WEIGHT = 512
 
+# Seconds between two trials where nobody takes anything.
+IDLE_RETRY_S = 1.0
+
 # The number of entries of the outage ledger that are sent at a time.
 REPAID_TOGETHER = 60
 
@@ -67,6 +70,7 @@ class Node(GroupCommit[Action, Answer]):
         self.renews_at = self._loop.time() + LONGEST_IDLE_S
         self._failure: StoreError | None = None
         self._repaying: asyncio.Task[None] | None = None
+        self._next_trial: asyncio.TimerHandle | None = None
 
     def is_here(self, bucket: str) -> bool:
         """Whether a bucket is on this node."""
@@ -87,14 +91,25 @@ class Node(GroupCommit[Action, Answer]):
         if self.breaker.begin_call():
             keep(self, self.submit(Settlement(charge, NOTHING, 0.0, randbits(52), token=1)))
 
+    def _try_again(self, charge: Charge) -> None:
+        """While Redis is out, try also where nobody takes anything: the outage ledger may have entries for it."""
+        self._next_trial = None
+        if self.breaker.is_open:
+            self._try_anew(charge)
+            self._next_trial = self._loop.call_later(IDLE_RETRY_S, self._try_again, charge)
+
     def instead(self, action: Action, error: BaseException) -> Answer | BaseException:
         """The decision of the outage on a take that Redis did not answer; the error for anything else.
 
         A settlement waits for Redis, even if its caller is gone.
         """
-        if type(action) is NumberedTake and isinstance(error, StoreError) and action.id and not action.is_part:
+        if not isinstance(error, StoreError):
+            return error
+        if self._next_trial is None:
+            self._next_trial = self._loop.call_later(IDLE_RETRY_S, self._try_again, charges_of(action)[0])
+        if type(action) is NumberedTake and action.id and not action.is_part:
             return Decisions((self.context.outage.decide(action.take),))
-        if type(action) is Settlement and isinstance(error, StoreError) and action.id and not action.token:
+        if type(action) is Settlement and action.id and not action.token:
             self.context.outage.ledger.postpone(action)
         return error
 
@@ -114,11 +129,10 @@ class Node(GroupCommit[Action, Answer]):
 
     async def aclose(self) -> None:
         """Answer what waits, and charge Redis with the outage ledger while it answers."""
-        if self.context.outage.ledger:
-            self.repay_soon()
-        if self._repaying is not None:
-            await asyncio.wait([self._repaying], timeout=CLOSE_WITHIN)
+        await asyncio.wait([self.repay_soon()], timeout=CLOSE_WITHIN)
         await self.drain()
+        if self._next_trial is not None:
+            self._next_trial.cancel()
         if self._nodes is None:
             await self.connection.aclose()
 
@@ -216,10 +230,11 @@ class Node(GroupCommit[Action, Answer]):
         self._failed(failure)
         return failure
 
-    def repay_soon(self) -> None:
+    def repay_soon(self) -> asyncio.Task[None]:
         """Charge Redis with the outage ledger in the background, unless that is under way."""
         if self._repaying is None or self._repaying.done():
             self._repaying = keep(None, self._loop.create_task(self._repay()))
+        return self._repaying
 
     async def _repay(self) -> None:
         """Send entries, between the takes, until none is left or one fails."""
@@ -279,8 +294,7 @@ class ClusterNodes:
         if name not in self._nodes:
             node = self._nodes[name] = NodeOfCluster(self._context, self._connection, name, self)
             node.renews_at = self._unknown.renews_at  # the client has opened its connections before
-            if self._context.outage.ledger:
-                node.repay_soon()
+            node.repay_soon()
         return self._nodes[name]
 
     def take(self, take: NumberedTake) -> Decisions | Awaitable[Answer]:

@@ -194,6 +194,29 @@ async def test_a_ticket_of_an_outage_gives_nothing_back_that_others_have_taken(s
         assert not await limiter.redeem(ticket)
 
 
+async def test_a_process_that_takes_nothing_notices_that_redis_is_back(server: RedisServer) -> None:
+    """It then charges what was taken, carries out refunds, and a ticket that was cancelled meanwhile is void."""
+    async with limiter_on(server.url, timeout=30) as other:
+        async with Proxy(server.port) as line, limiter_on(line.url) as limiter:
+            decision = await limiter.rate_limit("refunded", 5)
+            line.target = 1
+            line.disconnect()
+            await limiter.rate_limit("taken", 2)
+            await limiter.refund(decision)
+            ticket = await limiter.reserve("cancelled", 3)
+            await limiter.cancel(ticket)
+            line.target = server.port
+
+            async def left() -> list[int]:
+                return [(await other.peek(key)).remaining for key in ("refunded", "taken", "cancelled")]
+
+            for _ in range(1_000):
+                if await left() == [10, 8, 10]:
+                    break
+                await asyncio.sleep(0.01)
+            assert (await left(), bool(await other.redeem(ticket))) == ([10, 8, 10], False)
+
+
 async def test_a_server_that_does_not_answer(server: RedisServer) -> None:
     """One batch waits for its deadline, and all others are decided at once, however many callers have patience."""
     failed: list[StoreCall] = []
