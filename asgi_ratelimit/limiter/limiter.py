@@ -147,13 +147,13 @@ class Limiter:
         """Correct the charges of a decision to ``actual`` units, the cost that is known only afterwards.
 
         If that is less than was charged, the rest is refunded. If it is more, the rest is debited: it is charged even
-        if it does not fit, and later callers wait for it. A decision is settled once; during an outage of the store,
+        if it does not fit, and later callers wait for it. Each quota is settled once; during an outage of the store,
         the settlement waits until the store is back. One number is the actual cost for every quota; a mapping names
-        quotas, and leaves the others as charged. Raises ``ValueError`` for anything but a decision, and for one number,
-        except 0, where the quotas were charged different costs.
+        quotas, and leaves the others to later calls. Raises ``ValueError`` for anything but a decision, and for one
+        number, except 0, where the quotas were charged different costs.
         """
         decision = checked_decision(decision, "settle(decision, 3)")
-        await settle(self.store, decision, self.live.actual_units(decision, actual))
+        await settle(self.store, decision, self.live.actual_units(decision, actual, [None] * len(decision.charges)))
 
     async def cancel(self, booked: Decision | Ticket | str) -> None:
         """Give back a booked slot: the end of the queue moves up, or the next caller that fits takes the slot.

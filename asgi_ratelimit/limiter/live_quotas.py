@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from ..buckets import as_key
 from ..decision import Charge, Decision, Take, checked_actual
@@ -14,6 +14,8 @@ from ..overrides import Override, ReadQuotas, limit_text, named_quotas, not_appl
 from ..quota_text import as_text
 from ..quotas import InFlight, Quota, has_places
 from ..stores import Store
+
+U = TypeVar("U")
 
 # One key for all quotas, or a key for each quota by its name.
 Key: TypeAlias = str | bytes | Mapping[str, str | bytes]
@@ -74,8 +76,8 @@ class LiveQuotas:
         return replace(take, charges=tuple(charges))
 
     def settled_units(
-        self, decision: Decision, cost: Cost, unnamed: Sequence[float], use: str = "settle(decision, 3)"
-    ) -> list[float]:
+        self, decision: Decision, cost: Cost, unnamed: Sequence[U], use: str = "settle(decision, 3)"
+    ) -> list[float | U]:
         """The units to settle for each charge: one number for all, or one for each named quota, else ``unnamed``.
 
         Names of quotas that were not charged, as under an override, change nothing. Raises ``ValueError`` for a name
@@ -87,10 +89,10 @@ class LiveQuotas:
         known = dict.fromkeys([*names, *[quota.name for quota in (*self.own, *self.quotas)]])
         if unknown := set(cost) - set(known):
             raise ValueError(f"cost names {sorted(unknown)!r}, but the quotas are {', '.join(map(repr, known))}")
-        return [checked_actual(cost.get(name, units), use) for name, units in zip(names, unnamed)]
+        return [checked_actual(cost[name], use) if name in cost else units for name, units in zip(names, unnamed)]
 
-    def actual_units(self, decision: Decision, actual: Cost) -> list[float]:
-        """``settled_units`` of an actual cost; quotas that it does not name stay as charged.
+    def actual_units(self, decision: Decision, actual: Cost, unnamed: Sequence[U]) -> list[float | U]:
+        """``settled_units`` of an actual cost.
 
         Raises ``ValueError`` also for one number, except 0, for quotas that were charged different costs.
         """
@@ -100,7 +102,7 @@ class LiveQuotas:
             right = {next(reversed(rates)): actual}
             which = f"the actual cost of which quota is {actual!r}? They were charged {rates}"
             raise ValueError(f"{which}: settle({right})")
-        return self.settled_units(decision, actual, charged)
+        return self.settled_units(decision, actual, unnamed)
 
     def limit_texts(self) -> Mapping[str, str]:
         """The program's quotas, as text by name."""

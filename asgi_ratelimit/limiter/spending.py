@@ -94,12 +94,12 @@ class Spending(Block["SpendWaiter", "Spending"]):
         if isinstance(actual, Mapping):
             units = {**actual, **units}
         elif actual is not None:
-            self.actual = self._live.actual_units(self.decision, actual)
+            self.actual = self._live.actual_units(self.decision, actual, charged_units(self.decision))
         self.actual = self._live.settled_units(self.decision, units, self.actual)
 
     def _enter(self) -> Flow[Spending]:
         self.decision = yield from self._admitted(self._take, self._waiter.wait_to_spend)
-        self.actual = charged_units(self.decision)
+        self.actual: list[float] = charged_units(self.decision)
         self._waiter.units.blocks[id(self._take)] = self._take
         self._is_under_way = True
         return self

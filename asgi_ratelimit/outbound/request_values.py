@@ -163,7 +163,7 @@ class Settler:
                 return
             live = self._limiter.live
             if isinstance(paced.cost, Mapping):
-                units = live.actual_units(decision, actual)
+                units = live.actual_units(decision, actual, charged)
             else:  # of all charges, although a refusal may have slowed one of equal costs down
                 units = live.settled_units(decision, actual, charged)
             if units != charged:

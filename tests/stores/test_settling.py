@@ -55,8 +55,11 @@ async def test_one_number_for_different_costs_is_no_actual_cost(store: Store) ->
         await limiter.settle(decision, 4)
     await limiter.settle(decision, {"tokens": 4})
     assert [each.remaining for each in (await limiter.peek("key")).states] == [9, 6]
+    await limiter.settle(decision, {"calls": 0})  # which was not named before
+    await limiter.settle(decision, {"calls": 1, "tokens": 6})  # both were
+    assert [each.remaining for each in (await limiter.peek("key")).states] == [10, 6]
     await limiter.settle(await limiter.rate_limit("key", {"calls": 1, "tokens": 6}), 0)
-    assert [each.remaining for each in (await limiter.peek("key")).states] == [9, 6]
+    assert [each.remaining for each in (await limiter.peek("key")).states] == [10, 6]
 
 
 @pytest.mark.parametrize("given", [6.5, 7, 2**53, {"per-10-seconds": 7}])
