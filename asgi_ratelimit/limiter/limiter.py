@@ -228,7 +228,7 @@ class Limiter:
         if late >= REDEEMABLE_FOR:
             raise ValueError(f"the slot of this ticket was {late:.0f} s ago: tickets are good for a week after that")
         if not settled[0].is_first:
-            return replace(decision, allowed=False, wait_us=math.inf, id=0)
+            return replace(decision, allowed=False, wait_us=math.inf, id=0, degraded=False)
         if late > late_tolerance:
             decision = await self._decide(Take(charges[:own], math.inf))
         if not decision or len(charges) == own:
