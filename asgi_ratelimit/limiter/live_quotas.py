@@ -156,7 +156,7 @@ def checked_decision(decision: Decision, example: str) -> Decision:
     """``decision`` if it is one; ``ValueError`` otherwise."""
     if isinstance(decision, Decision):
         return decision
-    raise ValueError(f"only what this limiter has decided can be settled or given back, not {decision!r}: {example}")
+    raise ValueError(f"only a decision of this limiter is booked, settled or given back, not {decision!r}: {example}")
 
 
 def charged_units(decision: Decision) -> list[float]:

@@ -76,6 +76,7 @@ class Spending(Block["SpendWaiter", "Spending"]):
     It has the ``decision`` on its take, and ``actual``, the units of each charge that its end settles.
     """
 
+    actual: list[float]
     _is_under_way = False
 
     def __init__(self, *block: Any, live: LiveQuotas) -> None:
@@ -99,7 +100,7 @@ class Spending(Block["SpendWaiter", "Spending"]):
 
     def _enter(self) -> Flow[Spending]:
         self.decision = yield from self._admitted(self._take, self._waiter.wait_to_spend)
-        self.actual: list[float] = charged_units(self.decision)
+        self.actual = charged_units(self.decision)
         self._waiter.units.blocks[id(self._take)] = self._take
         self._is_under_way = True
         return self

@@ -20,7 +20,7 @@ from ..quotas import MAX_CHARGES, SECOND_US, FixedWindow, Quota, RollingWindow, 
 from ..stores import Settled, Settlement
 from ..stores.base import SETTLED, booked_of
 from ..waiting.waiter import PaceTimeout
-from .live_quotas import LiveQuotas
+from .live_quotas import LiveQuotas, checked_decision
 
 # The version of the text, which is its first item.
 FORMAT = 6
@@ -64,9 +64,9 @@ class Ticket:
         """The ticket of a decision that has booked a slot; ``PaceTimeout`` if it has not.
 
         ``shared`` are charges that are taken when it is redeemed. Raises ``ValueError`` for charges that are too many,
-        or whose keys are too long, for a ticket.
+        or whose keys are too long, for a ticket, and for anything but a decision.
         """
-        if not decision.allowed:
+        if not checked_decision(decision, "Ticket.of(await limiter.pace(key))").allowed:
             raise PaceTimeout("no slot was booked, so there is no ticket for it", decision)
         booked = [booked_of(decision, *pair) for pair in zip(decision.charges, decision.stored)]
         if decision.id >= SETTLED:  # its place is not known any more, so nothing comes back

@@ -170,6 +170,8 @@ async def test_what_no_ticket_says(text: Any) -> None:
     for use in (Ticket.parse, Limiter(GUILD, name="jobs").redeem):
         with pytest.raises(ValueError, match="is not a ticket"):
             await use(text)
+    with pytest.raises(ValueError, match=r"Ticket\.of\(await limiter\.pace\(key\)\)"):
+        Ticket.of(text)
 
 
 async def test_a_key_that_is_too_long_for_a_ticket(store: Store) -> None:
