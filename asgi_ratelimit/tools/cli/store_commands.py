@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import heapq
+import math
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -15,7 +16,7 @@ from functools import partial
 from typing import Any, TypeAlias, cast
 
 from ...dashboard import Summary, summary
-from ...errors import ConfigurationError, StoreError
+from ...errors import ConfigurationError, StoreError, require_number
 from ...inbound.penalties import Blocks, seconds_of
 from ...keys import header
 from ...keys.addresses import keys_named
@@ -224,6 +225,7 @@ async def unblock(store: RedisStore, options: argparse.Namespace) -> bool:
 
 async def buckets(store: RedisStore, options: argparse.Namespace) -> bool:
     """Print the keys that have used the most units."""
+    require_number("--count must be a whole number of at least 1", options.count, 1, math.inf, f"--count {SHOWN}", int)
     stored, scan = await _scanned(options, None, options.scan)
     most = heapq.nlargest(options.count, stored, key=lambda each: (each.used, each.reset_after))
     if options.json:

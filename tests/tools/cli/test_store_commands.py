@@ -242,6 +242,7 @@ WRONG = [
     (["peek", "a", "b", "--store", "redis://localhost:1/0"], "Redis cannot be reached"),
     (["block", "a", "b", "--for", "long", "--store", "redis://localhost:1/0"], "--for: 'long' is not a duration"),
     (["set", "a", "5/s", "--for", "600", "--store", "redis://localhost:1/0"], "--for: '600' is not a duration"),
+    (["buckets", "--count", "-1", "--store", "redis://localhost:1/0"], "--count must be a whole number of at least 1"),
     (["set", "a", "often", "--store", "redis://localhost:1/0"], "'often'"),
 ]
 
