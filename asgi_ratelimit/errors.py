@@ -132,13 +132,6 @@ def require_number(what: str, number: Any, least: float, most: float, use: str, 
     raise ConfigurationError(f"{what}, not {number!r}: {use}")
 
 
-def checked_clock(clock: T) -> T:
-    """``clock`` if it is one, or ``None``; ``ConfigurationError`` otherwise."""
-    if clock is None or callable(getattr(clock, "now_us", None)):
-        return clock
-    raise ConfigurationError(f"a clock has a method now_us(), the time in microseconds, not {clock!r}: SteppedClock()")
-
-
 def checked_name(name: str) -> str:
     """``name`` if it is a text and not empty; ``ConfigurationError`` otherwise."""
     if isinstance(name, str) and name:

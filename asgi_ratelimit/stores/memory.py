@@ -17,7 +17,7 @@ from ..algorithms import stamp_of
 from ..algorithms.take import ALGORITHMS, State, available, decide, is_ahead, most_at_once, read_own, reset_us, settle
 from ..clock import Clock, SystemClock
 from ..decision import Charge, Decision, Take
-from ..errors import checked_clock, require_number, shows_use
+from ..errors import require_number, shows_use
 from ..logs import FailureLog, warn_once
 from ..quotas import Quota
 from .base import Decisions, Settled, Settlement, checked_operation_ttl, granting, lock, operation_text, repeated
@@ -69,7 +69,7 @@ class MemoryStore:
     information, or else the least used of a few, relative to its quota. A bucket that refuses goes only when all of
     many that are looked at refuse, and the log says so. The latest operations and settlements, also at most
     ``max_keys`` of each, are remembered for ``operation_ttl`` seconds. Raises ``ConfigurationError`` for a ``max_keys``
-    below 1, and for an invalid ``operation_ttl`` or ``clock``.
+    below 1, and for an invalid ``operation_ttl``.
     """
 
     in_process = True
@@ -79,7 +79,7 @@ class MemoryStore:
         what, use = "max_keys must be a whole number of at least 1", "MemoryStore(max_keys=100_000)"
         self._max_keys: int = require_number(what, max_keys, 1, math.inf, use, int)
         self._operation_ttl_us = checked_operation_ttl(operation_ttl)
-        self.clock = checked_clock(clock) or SystemClock()
+        self.clock = clock or SystemClock()
         """The clock that the store decides by."""
         self._values: dict[str, bytes] = {}
         # By their stamps, the quotas under which values were stored.

@@ -16,7 +16,7 @@ from ...background import ByLoop, keep, reset_now_and_in_child, see_all_through
 from ...buckets import escaped
 from ...clock import Clock, SystemClock, time_of
 from ...decision import Charge, Decision, OnError, Take
-from ...errors import ConfigurationError, StoreError, checked_clock, require_number, shows_use
+from ...errors import ConfigurationError, StoreError, require_number, shows_use
 from ...quotas import LEAST, InFlight
 from ..base import Decisions, Observer, Settled, Settlement, checked_operation_ttl
 from ..documents import RedisDocuments
@@ -61,7 +61,7 @@ class RedisStore:
         require_number("timeout must be seconds above 0, at most 60", timeout, LEAST, 60, "timeout=0.25", (int, float))
         if not isinstance(prefix, str):
             raise ConfigurationError(f'prefix must be a text, not {prefix!r}: prefix="shop"')
-        self.clock = checked_clock(clock)
+        self.clock = clock
         """The clock that replaces the server's; ``None`` if there is none."""
         server = server_of(url_or_client, timeout)
         denials = Denials(time_of(clock))
