@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -42,8 +41,7 @@ def checked_cost(cost: float, least: float = LEAST, use: str = "cost=1") -> floa
     """
     units = cost
     if type(cost) is not int and type(cost) is not float:
-        with suppress(OverflowError):
-            units = float(cost) if isinstance(cost, (Real, Decimal)) else math.nan
+        units = float(cost) if isinstance(cost, (Real, Decimal)) else math.nan
     if least <= units <= MAX_UNITS:  # false for NaN, too
         return units
     bound = "above 0" if least else "from 0 up"

@@ -55,7 +55,7 @@ def test_other_kinds_of_numbers_are_converted_once(cost: Any, units: float) -> N
     assert [(type(each), each) for each in converted] == [(float, units)] * 3
 
 
-WRONG_NUMBERS = [Decimal("NaN"), Decimal("Infinity"), Decimal(-1), Fraction(-1, 2), Fraction(10**400)]
+WRONG_NUMBERS = [Decimal("NaN"), Decimal("Infinity"), Decimal(-1), Fraction(-1, 2)]
 WRONG_COSTS = [0, -1, 0.0, -0.0, -0.5, math.nan, math.inf, -math.inf, 2**53 + 1, 10**400, "1", b"1", None, [1], 1j]
 WRONG_COSTS += [Decimal(0), False, *WRONG_NUMBERS]
 
