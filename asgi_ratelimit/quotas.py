@@ -195,7 +195,7 @@ def _require(quota: Quota, name: str, least: float, most: float, expected: str, 
     """Raise ``QuotaError`` unless this argument is a number of this kind in a range."""
     value = getattr(quota, name)
     if not isinstance(value, kind) or isinstance(value, bool) or not least <= value <= most:
-        right = "InFlight(5)" if isinstance(quota, InFlight) else f"{type(quota).__name__}(1000, 3600)"
+        right = "InFlight(5, retry_after=10)" if isinstance(quota, InFlight) else f"{type(quota).__name__}(1000, 3600)"
         raise QuotaError(f"{name} must be {expected}, not {value!r}: {right}")
 
 

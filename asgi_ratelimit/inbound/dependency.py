@@ -33,14 +33,13 @@ from ..quota_text import QuotaLike
 from ..quotas import has_places
 from ..stores import MemoryStore, Store, as_store
 from ..stores.base import register
-from ..stores.memory import warn_of_workers
 from .delays import receiving_of
 from .enforcer import Enforcer, RequestLimits
 from .limits import RateLimited
 from .penalties import Penalty
 from .plan import SCOPE_KEY, Plan
 from .refusals import LimitUnavailable, OnLimited, refused_by
-from .routes import AppRoute, find_evaded, place_text, walk
+from .routes import AppRoute, find_evaded, place_text, walk, warn_of_workers
 from .rules import CompiledRule, owned_quotas, require_agreement, under_overrides
 from .user_functions import CostFunction, QuotaFunction, signature_of
 

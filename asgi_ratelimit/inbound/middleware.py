@@ -20,7 +20,6 @@ from ..overrides import limit_text, watch_of
 from ..quota_text import QuotaLike
 from ..stores import Store, as_store
 from ..stores.base import register
-from ..stores.memory import warn_of_workers
 from .allow_deny_lists import ListFunction, Lists
 from .config import AT_START, LimitsFile
 from .delays import Receiving, require_asyncio, require_waiting
@@ -30,7 +29,7 @@ from .limits import RateLimited, find_handler
 from .penalties import Penalty
 from .plan import MAX_WAITING, SCOPE_KEY, USUAL, Options, RuleTable
 from .refusals import AccessDenied, LimitUnavailable, OnLimited, checked_on_limited
-from .routes import equal_to, find_mistakes, place_of, templates_of
+from .routes import equal_to, find_mistakes, place_of, templates_of, warn_of_workers
 from .rules import Rule, checked_rules, message_quotas, owned_quotas
 from .settling import Settling
 from .user_functions import CostFunction, QuotaFunction, takes

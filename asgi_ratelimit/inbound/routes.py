@@ -7,7 +7,9 @@ or lets clients evade it, is logged once, with a link to the remedy.
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,6 +26,8 @@ from starlette.types import Scope
 
 from ..keys import KeyFunction, cookie, header, user
 from ..keys.path_patterns import example_path, readings, route_path, wider_than
+from ..logs import warn_once
+from ..stores import MemoryStore
 from .plan import RuleTable
 from .rules import CompiledRule
 
@@ -283,3 +287,25 @@ def equal_to(middleware: Any) -> Any:
     equal = next((each for each in _in_memory if each.arguments == middleware.arguments), middleware)
     _in_memory.add(middleware)
     return equal
+
+
+# Several workers
+
+
+def warn_of_workers(store: object) -> None:
+    """Warn about a memory store in one of several workers: each worker would let the whole quota pass."""
+    workers = number_of_workers() if isinstance(store, MemoryStore) else 1
+    if workers > 1:
+        problem = f"each of {workers} workers has a memory store of its own, so {workers} times as much may pass"
+        warn_once("a-memory-store-with-several-workers", f'{problem}: store="redis://..."')
+
+
+def number_of_workers() -> int:
+    """The number of workers, from the command line of a server and the environment.
+
+    1 if nothing says that there are more, as with several containers.
+    """
+    arguments = " ".join([*sys.argv, os.environ.get("GUNICORN_CMD_ARGS", "")])
+    numbers = re.findall(r"(?<!\S)(?:--workers|-w)[ =]?([0-9]+)(?!\S)", arguments)
+    numbers += [os.environ.get(name, "") for name in ("WEB_CONCURRENCY", "UVICORN_WORKERS", "GRANIAN_WORKERS")]
+    return max([1, *[int(number) for number in numbers if re.fullmatch("[0-9]+", number)]])

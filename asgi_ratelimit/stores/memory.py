@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import re
-import sys
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
@@ -18,7 +15,7 @@ from ..algorithms.take import ALGORITHMS, State, available, decide, is_ahead, mo
 from ..clock import Clock, SystemClock
 from ..decision import Charge, Decision, Take
 from ..errors import require_number, shows_use
-from ..logs import FailureLog, warn_once
+from ..logs import FailureLog
 from ..quotas import Quota
 from .base import Decisions, Settled, Settlement, checked_operation_ttl, granting, lock, operation_text, repeated
 from .documents import MemoryDocuments
@@ -258,25 +255,3 @@ class MemoryStore:
             return FULL
         units, _ = available(quota, state, now)
         return REFUSES if units < 1 else 1.0 - units / (quota.most + 1.0)
-
-
-# Several processes
-
-
-def warn_of_workers(store: object) -> None:
-    """Warn about a memory store in one of several workers: each worker would let the whole quota pass."""
-    workers = number_of_workers() if isinstance(store, MemoryStore) else 1
-    if workers > 1:
-        problem = f"each of {workers} workers has a memory store of its own, so {workers} times as much may pass"
-        warn_once("a-memory-store-with-several-workers", f'{problem}: store="redis://..."')
-
-
-def number_of_workers() -> int:
-    """The number of workers, from the command line of a server and the environment.
-
-    1 if nothing says that there are more, as with several containers.
-    """
-    arguments = " ".join([*sys.argv, os.environ.get("GUNICORN_CMD_ARGS", "")])
-    numbers = re.findall(r"(?<!\S)(?:--workers|-w)[ =]?([0-9]+)(?!\S)", arguments)
-    numbers += [os.environ.get(name, "") for name in ("WEB_CONCURRENCY", "UVICORN_WORKERS", "GRANIAN_WORKERS")]
-    return max([1, *[int(number) for number in numbers if re.fullmatch("[0-9]+", number)]])

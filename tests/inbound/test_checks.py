@@ -21,9 +21,9 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 
 from asgi_ratelimit import ConfigurationError, Limiter, PacedTransport, RateLimit, RateLimitMiddleware, Rule, logs, pace
+from asgi_ratelimit.inbound.routes import number_of_workers
 from asgi_ratelimit.keys import client_ip, combine, cookie, first_of, header, user
 from asgi_ratelimit.stores import MemoryStore, Store
-from asgi_ratelimit.stores.memory import number_of_workers
 from asgi_ratelimit.tools.coverage import rules_of
 from tests.support.asgi import Peer, ask, hello, http
 from tests.support.names import named

@@ -39,9 +39,9 @@ def test_a_number_that_cannot_be_is_refused(name: str, wrong: Any) -> None:
 @pytest.mark.parametrize("limit", [0, 1001, 2.5, "5", None, True], ids=repr)
 def test_so_many_at_once_are_a_whole_number(limit: Any) -> None:
     """From 1 to 1000; and whoever is refused waits for some time."""
-    with pytest.raises(QuotaError, match=r"limit must be a whole number from 1 to 1000.*InFlight\(5\)"):
+    with pytest.raises(QuotaError, match=r"limit must be a whole number from 1 to 1000.*InFlight\(5, retry_after=10\)"):
         InFlight(limit)
-    with pytest.raises(QuotaError, match=r"retry_after must be seconds .*InFlight\(5\)"):
+    with pytest.raises(QuotaError, match=r"retry_after must be seconds .*InFlight\(5, retry_after=10\)"):
         InFlight(5, retry_after=0)
 
 
