@@ -173,8 +173,7 @@ def _read(answer: Answer, entry: LimitHeaders, name: str, server_now: float | No
         limit = max(remaining, 0.0) + used
     if entry.exhausted is not None and answer.has(entry.exhausted, name):
         remaining = 0.0
-    limit = limit if limit is not None and limit >= 0 else None
-    if limit is None and remaining is None:
+    if (limit is None and remaining is None) or (limit is not None and limit < 0.0):  # -1 says that there is no limit
         return []
     window = (units(entry.window) or 0.0) / (1000.0 if entry.window_unit == "ms" else 1.0)
     window = next((seconds for most, seconds in policies if most == limit), window)

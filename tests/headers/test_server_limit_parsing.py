@@ -138,11 +138,10 @@ def test_what_does_not_parse_is_ignored(header: str, value: str) -> None:
 
 
 def test_numbers_are_bounded_by_0() -> None:
-    """Some servers count on below 0, and some write -1 for what is not limited; others write decimals."""
+    """Some servers count on below 0, and some write a limit of -1 for what is not limited; others write decimals."""
     for text, remaining in {"-1": 0.0, "598.0": 598.0, " 7 ": 7.0}.items():
-        assert read({"x-ratelimit-limit": "-1", "x-ratelimit-remaining": text}).limits == (
-            ServerLimit(remaining=remaining),
-        )
+        assert read({"x-ratelimit-remaining": text}).limits == (ServerLimit(remaining=remaining),)
+        assert read({"x-ratelimit-limit": "-1", "x-ratelimit-remaining": text}).limits == ()
 
 
 def test_there_are_64_limits_at_most() -> None:
