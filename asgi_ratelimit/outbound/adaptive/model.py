@@ -260,9 +260,13 @@ class Model:
                 _stop_waiting(route)
             _set_wake_up(waited_for, now_us)
 
+    def is_held_up(self, call: Call, now_us: float) -> bool:
+        """Whether an admitted request may no longer go, because a pause has begun."""
+        return any(bucket.holds_up(epoch, now_us) for bucket, epoch in call.admitted)
+
     def sends(self, call: Call, now_us: float) -> bool:
-        """Whether an admitted request is sent now; if it may not go because a pause has begun, it waits again."""
-        if any(bucket.holds_up(epoch, now_us) for bucket, epoch in call.admitted):
+        """Whether an admitted request is sent now; if it may not go, it waits again."""
+        if self.is_held_up(call, now_us):
             self.again(call, now_us)
             return False
         call.admitted = [(bucket, bucket.send(now_us)) for bucket, _ in call.admitted]

@@ -224,7 +224,9 @@ class Admission:
                     paused = yield from self._refusals(pauses)
                 needs, states, is_allowed = (pauses, paused, False) if paused else (needs, states, True)
         if is_allowed:
-            declared = [need.charge for need in needs if need.purpose == "quota"]
+            with self._locked as model:  # a pause may have begun, and who does not leave is not counted
+                is_held_up = model.is_held_up(call, self._now_us())
+            declared = [need.charge for need in needs if need.purpose == "quota" and not is_held_up]
             if declared:
                 yield from self._slots.depart(declared)
             return True

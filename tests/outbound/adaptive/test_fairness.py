@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import httpx
@@ -205,3 +206,34 @@ def test_many_routes_under_a_declared_quota() -> None:
 
     processes.clock.run(main())
     assert processes.stores[0].takes <= 2.1 * 200
+
+
+class Refusing:
+    """An API that refuses every seventh request for a while, and notes when they come."""
+
+    def __init__(self, clock: SteppedClock, wait: str) -> None:
+        self._clock, self._wait = clock, wait
+        self.times: list[float] = []
+
+    def answer(self, _path: str) -> tuple[int, dict[str, str], Any]:
+        """Serve a request, or refuse it."""
+        self.times.append(self._clock.now)
+        return (200, {}, {}) if len(self.times) % 7 else (429, {"retry-after-ms": self._wait}, {})
+
+
+@pytest.mark.parametrize("quota", ["15 per 20 s rolling", "15 per 20 s burst 15"])
+def test_a_request_that_a_pause_holds_up_has_not_left(quota: str) -> None:
+    """So it has its slot of the declared quota when the pause is over."""
+    processes = Processes([0.01], partial(Refusing, wait="1000"), quota=quota)
+
+    async def main() -> None:
+        async def come(after: float) -> None:
+            await asyncio.sleep(after)
+            await processes.call(0)
+
+        await processes.call(0)
+        await asyncio.gather(*[come(number * 0.002) for number in range(12)])
+
+    processes.clock.run(main())
+    assert processes.served[0] == 13
+    assert processes.longest <= 4.0
