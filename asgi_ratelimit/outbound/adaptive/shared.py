@@ -216,9 +216,10 @@ class Admission:
                 paused = yield from self._refusals(pauses)
                 quotas = [need.charge.quota for need in needs if self._is_booked(need)]
                 unit_us = max([quota.period_us / quota.limit for quota in quotas], default=0.0)
-                rest_us = max([state.retry_after for state in paused], default=0.0) * SECOND_US
+                rest_us = 0.0 if self._quotas else max([state.retry_after for state in paused], default=0.0) * SECOND_US
                 # Given back, its slot would be one at the end of the queue, each time that others are refused just
-                # before it. It is kept while no other unit comes back, so one request at most goes late.
+                # before it. It is kept while no other unit comes back, so one request at most goes late. That of a
+                # declared quota is given back: late by so much, it would exceed the quota.
                 if 0.0 < rest_us <= min(unit_us, AHEAD_S * SECOND_US, call.deadline_us - self._now_us()):
                     yield from sleep(self._slots.clock, rest_us)
                     paused = yield from self._refusals(pauses)

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -219,6 +220,14 @@ class Refusing:
         """Serve a request, or refuse it."""
         self.times.append(self._clock.now)
         return (200, {}, {}) if len(self.times) % 7 else (429, {"retry-after-ms": self._wait}, {})
+
+
+def test_a_slot_before_the_end_of_a_pause_does_not_exceed_a_declared_quota() -> None:
+    """It is not used as late as the pause has ended, just before the next one."""
+    processes = Processes([0.001] * 4, partial(Refusing, wait="1900"), quota="1/s", max_delay=1000.0)
+    processes.run(100.0)
+    times = processes.api.times
+    assert all(after - before >= 0.95 for before, after in pairwise(times))
 
 
 @pytest.mark.parametrize("quota", ["15 per 20 s rolling", "15 per 20 s burst 15"])
