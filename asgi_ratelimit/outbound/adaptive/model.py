@@ -165,6 +165,8 @@ class Call:
     wake_up: Any = None
     taken: Any = None
     """What was taken for it in the store."""
+    further_s: float = 0.0
+    """How much further ahead than others it may book, because the store has refused it so often."""
     polls: int = 0
     """How often it has checked whether the pioneer of another process has its answer."""
 
@@ -270,8 +272,8 @@ class Model:
             self.again(call, now_us)
             return False
         call.admitted = [(bucket, bucket.send(now_us)) for bucket, _ in call.admitted]
-        call.is_sent, call.polls = True, 0
-        for bucket, _ in call.admitted:
+        call.is_sent, call.polls, call.further_s = True, 0, 0.0
+        for bucket, _ in reversed(call.admitted):  # those that wait for a reported limit go before others of the quota
             if bucket.waiting and bucket.asking < math.inf:  # others may have waited for the store's decision
                 _release(call.host, bucket, now_us)
         return True

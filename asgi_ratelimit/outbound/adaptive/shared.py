@@ -247,12 +247,13 @@ class Admission:
         """
         now_us, charges = self._now_us(), tuple([need.charge for need in needs])
         left_s = max(call.deadline_us - now_us, 0.0) / SECOND_US
+        short_s = SHORT_S + call.further_s
         booked = {need.bucket for need in needs if self._is_booked(need)}
         ahead_s = max([bucket.booked_until_us - now_us for bucket in booked], default=0.0) / SECOND_US
         is_all = all(need.purpose == "pause" or self._is_booked(need) for need in needs)
         is_pioneer = any(need.purpose == "pioneer" for need in needs)
         queue_s = 0.0 if is_pioneer else max([bucket.queue_s for bucket in booked], default=0.0)
-        wait_s = AHEAD_S if is_all and ahead_s > 0.0 else min(max(ahead_s + SHORT_S, SHORT_S, queue_s), AHEAD_S)
+        wait_s = AHEAD_S if is_all and ahead_s > 0.0 else min(max(ahead_s + short_s, short_s, queue_s), AHEAD_S)
         while True:
             take = Take(charges, min(wait_s, left_s), on_error=self._on_error)
             decision = yield from self._slots.try_take(take)
@@ -314,6 +315,9 @@ class Admission:
                 call.polls = min(call.polls + 1, 10)
             elif purpose == "units":
                 wait_us = min(wait_us, LOOK_EVERY_US)
+                if self._quotas:  # else it is booked; each refusal makes its turn more likely
+                    call.further_s = min(call.further_s + SHORT_S, AHEAD_S)
+                    wait_us = max(wait_us - SHORT_S * SECOND_US, wait_us / 2.0)
             bucket.held_until_us = now_us + wait_us
         return must_read
 

@@ -38,20 +38,20 @@ class CountingStore(StoreElsewhere):
 
 
 class Api:
-    """An API with 40 requests a second, which reports when all of them are back, as OpenAI's does."""
+    """An API with 40 requests a second, or so, which reports when all of them are back, as OpenAI's does."""
 
-    def __init__(self, clock: SteppedClock) -> None:
-        self._clock, self._requests = clock, Sliding(RATE, 1.0)
+    def __init__(self, clock: SteppedClock, limit: int = RATE, period: float = 1.0) -> None:
+        self._clock, self._limit, self.requests = clock, limit, Sliding(limit, period)
         self.refused = 0
 
     def answer(self, _path: str) -> tuple[int, dict[str, str], Any]:
         """Serve a request, or refuse it."""
-        is_served = not self._requests.wait(self._clock.now)
+        is_served = not self.requests.wait(self._clock.now)
         self.refused += not is_served
         headers = {
-            "x-ratelimit-limit-requests": str(RATE),
-            "x-ratelimit-remaining-requests": str(self._requests.left),
-            "x-ratelimit-reset-requests": f"{(self._requests.end - self._clock.now) * 1000:.0f}ms",
+            "x-ratelimit-limit-requests": str(self._limit),
+            "x-ratelimit-remaining-requests": str(self.requests.left),
+            "x-ratelimit-reset-requests": f"{(self.requests.end - self._clock.now) * 1000:.0f}ms",
         }
         return (200 if is_served else 429), headers, {}
 
@@ -207,6 +207,15 @@ def test_many_routes_under_a_declared_quota() -> None:
 
     processes.clock.run(main())
     assert processes.stores[0].takes <= 2.1 * 200
+
+
+@pytest.mark.parametrize(("processes", "channels", "part"), [(3, 3, 0.6), (4, 1, 0.9)])
+def test_a_reported_limit_below_a_declared_quota(processes: int, channels: int, part: float) -> None:
+    """Its units go to all processes, and to all routes of each, in turn."""
+    fleet = Processes([0.001] * processes, partial(Api, limit=60, period=20.0), quota="5/s")
+    fleet.run(120.0, channels)
+    assert min(fleet.served.values()) >= part * max(fleet.served.values())
+    assert fleet.longest <= 40.0
 
 
 class Refusing:
