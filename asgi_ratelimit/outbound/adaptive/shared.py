@@ -164,7 +164,7 @@ class Admission:
             yield from self._pauses.begin(host, bucket.paused_us(now_us) / SECOND_US, _pause_quota(bucket.name))
         if self._documents is not None:
             with contextlib.suppress(StoreError):  # during an outage, nothing is shared
-                yield from self._publish(call)
+                yield from self._publish(call, is_refused=bool(paused))
         # A refused request has used nothing of a window. What it took of units that come back one by one stays taken,
         # so that fewer go where others use a part.
         yield from self.died(call, *["units" for each in paused if each.rate and not each.rate.refills])
@@ -353,7 +353,7 @@ class Admission:
         content: bytes | None = yield CallStore(self._store, self._documents.read(_document(host, name)))
         return decoded(content or b"")
 
-    def _publish(self, call: Call) -> Flow[None]:
+    def _publish(self, call: Call, *, is_refused: bool) -> Flow[None]:
         """Write what the answer to a request has shown; a window of which nothing is left pauses its bucket."""
         host, buckets = call.host.name, call.route.buckets
         if _changed(buckets):  # another process may have learned more
@@ -375,6 +375,9 @@ class Admission:
             if bucket.rate is not None and bucket.has_windows:  # nobody takes any more from the one that ends
                 charge = learned_charge(host, bucket.name, bucket.rate, bucket.cost)
                 yield CallStore(self._store, reset(self._store, [charge]))
+        for bucket in buckets if is_refused else ():  # others use it, too: what the store has left of it is gone
+            if bucket.rate is not None and bucket.rate.refills and bucket.reported < bucket.least:
+                yield from self._fill(host, bucket, bucket.rate, bucket.rate.limit)
 
     def _change(self, host: str, bucket: ReportedBucket) -> Flow[None]:
         """Charge a bucket by another rate from now on.

@@ -218,6 +218,16 @@ def test_a_reported_limit_below_a_declared_quota(processes: int, channels: int, 
     assert fleet.longest <= 40.0
 
 
+def test_others_have_used_up_a_bucket() -> None:
+    """Only the requests that are under way when that shows are refused, and not as many as seemed to be left."""
+    processes = Processes([0.001] * 2, partial(Api, limit=60, period=20.0), retries=0)
+    processes.clock.run(processes.call(0))
+    while not processes.api.requests.wait(processes.clock.now):
+        pass
+    processes.run(20.0)
+    assert processes.api.refused <= 2 * CALLERS
+
+
 class Refusing:
     """An API that refuses every seventh request for a while, and notes when they come."""
 
