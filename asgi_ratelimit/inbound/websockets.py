@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -56,6 +57,8 @@ class Throttled:
             if self._closed_because:
                 raise OSError(f"the WebSocket was closed with {TRY_AGAIN_LATER}: {self._closed_because}")
             await send(message)
+            if message["type"] == "websocket.close":
+                self._take = None
 
         self._scope = {**scope}
         self._take = self._plan.message_take(scope.pop(MESSAGE_KEYS))
@@ -79,13 +82,14 @@ class Throttled:
         decision, count = await take_one(self._enforcer.store, take), len(take.charges)
         if not decision.allowed:  # it waits for one quota after the other
             decision = await after_waiting(self._enforcer.store, decision, [count * MESSAGE_MAX_WAIT] * count)
-        if decision.allowed:
+        if decision.allowed or self._take is None:  # or the app has closed the socket meanwhile
             self._slot = decision
             return
         self._closed_because = UNAVAILABLE if is_outage(decision) else TOO_MANY
         if self._enforcer.is_observed:
             self._enforcer.observe([decision], self._scope, latency=None)
-        await send({"type": "websocket.close", "code": TRY_AGAIN_LATER, "reason": self._closed_because})
+        with suppress(OSError):  # the client has gone already
+            await send({"type": "websocket.close", "code": TRY_AGAIN_LATER, "reason": self._closed_because})
 
     async def _end(self) -> None:
         """Give back the slot of a message that the app has not got. Later messages take nothing."""

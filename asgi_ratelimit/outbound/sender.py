@@ -113,7 +113,8 @@ class Sender:
                     yield from self._sleep_in_time(paced, here_us)
                 has_waited = decision.wait_us > 0.0
                 if not has_waited or not (yield from self._pauses.has_begun(paced.key, decision)):
-                    yield from self._waiter.depart(decision.take.charges)
+                    if decision.id:  # else an outage lets everybody pass
+                        yield from self._waiter.depart(decision.take.charges)
                     return decision if decision.take is paced.take else without(decision, Condition)
             except GeneratorExit:
                 raise

@@ -164,6 +164,37 @@ def test_nothing_leaves_after_the_close() -> None:
     assert (received, peer.sent) == (["all"], [CLOSE])
 
 
+def test_what_comes_after_the_app_has_closed_takes_nothing() -> None:
+    """Servers deliver what was queued, and Starlette's endpoints receive until the disconnect."""
+    clock, got, seen = SteppedClock(), list[Message](), list[Event]()
+
+    async def app(_: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "websocket.close", "code": 1000})
+        got.extend([await receive() for _ in range(2)])
+
+    peer = Peer([TEXT] * 3)
+    rule, store = Rule("/", None, messages="1/hour"), MemoryStore(clock=clock)
+    limited = RateLimitMiddleware(app, rules=[rule], store=store, hooks=[seen.append])
+    clock.run(limited(websocket(), peer.receive, peer.send))
+    assert (got, [each["code"] for each in peer.sent], seen) == ([TEXT, TEXT], [1000], [])
+
+
+def test_a_client_that_has_gone_is_no_error_of_the_app() -> None:
+    """The server raises an error when a socket is closed whose client has gone."""
+    clock, got = SteppedClock(), list[Message]()
+
+    async def app(_: Scope, receive: Receive, __: Send) -> None:
+        got.extend([await receive() for _ in range(2)])
+
+    async def send(_: Message) -> None:
+        raise OSError
+
+    limited = RateLimitMiddleware(app, rules=[Rule("/", None, messages="1/hour")], store=MemoryStore(clock=clock))
+    clock.run(limited(websocket(), Peer([TEXT] * 2).receive, send))
+    assert got == [TEXT, GONE]
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize(("on_error", "closed"), [("local", None), ("allow", None), ("deny", "rate limit unavailable")])
 async def test_an_outage_of_the_store(server: RedisServer, on_error: Any, closed: str | None) -> None:

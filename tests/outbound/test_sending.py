@@ -284,3 +284,12 @@ def test_a_pause_is_observed_without_the_store(module: Any, on_error: Any) -> No
     assert client.service.times[:2] == [0.0, 0.0]
     assert client.service.times[2] == pytest.approx(2.0)
     background_loop.run(store.aclose())
+
+
+def test_an_outage_that_lets_everybody_pass_spaces_nobody(module: Any) -> None:
+    """Nothing bounds the wait of one that no store has decided about."""
+    client = Client(module, False)
+    client.store = store = RedisStore("redis://127.0.0.1:1", clock=client.clock, on_error="allow")
+    client.get(*[URL] * 4, quota="1/s burst 1")
+    assert client.service.times == [0.0] * 4
+    background_loop.run(store.aclose())

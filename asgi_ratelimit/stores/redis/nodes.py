@@ -94,7 +94,7 @@ class Node(GroupCommit[Action, Answer]):
     def _try_again(self, charge: Charge) -> None:
         """While Redis is out, try also where nobody takes anything: the outage ledger may have entries for it."""
         self._next_trial = None
-        if self.breaker.is_open:
+        if self.breaker.is_open and self.context.outage.ledger:
             self._try_anew(charge)
             self._next_trial = self._loop.call_later(IDLE_RETRY_S, self._try_again, charge)
 
