@@ -67,6 +67,7 @@ class PacedAdapter(BaseAdapter):
         response, stream = answer.released()
         if stream is not None:
             response.raw = _Raw(response.raw, stream)
+        response.connection = self  # type: ignore[assignment]  # requests sends by it again, as for digest auth
         return response
 
     def close(self) -> None:

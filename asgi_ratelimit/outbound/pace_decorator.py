@@ -219,12 +219,12 @@ def from_call(given: Any, function: Callable[..., Any], what: str) -> Resolve:
         return lambda args, kwargs: given
     tried(what, None, given)
     try:
-        signature = inspect.signature(function)
-    except ValueError as error:  # it is built in
+        signature, own = inspect.signature(function), inspect.signature(given)
+    except ValueError as error:  # one of them is built in
         right = f"def call(account): ..., with {what}=lambda account: account.id"
-        problem = f"{what} needs the arguments of {function!r}, which has no names for them"
+        problem = f"{what}={given!r} gets arguments of {function!r} by their names, and one of them has no names"
         raise ConfigurationError(f"{problem}: {right}") from error
-    names = _parameters(given, signature, what)
+    names = _parameters(own, signature, what)
     places = [list(signature.parameters).index(name) for name in names]
     is_simple = all(each.kind is each.POSITIONAL_OR_KEYWORD for each in signature.parameters.values())
     usual = len(signature.parameters) if is_simple else -1
@@ -239,10 +239,10 @@ def from_call(given: Any, function: Callable[..., Any], what: str) -> Resolve:
     return resolve
 
 
-def _parameters(given: Callable[..., Any], signature: inspect.Signature, what: str) -> list[str]:
-    """The names of the parameters of ``given``, all of which a call has as arguments."""
+def _parameters(own: inspect.Signature, signature: inspect.Signature, what: str) -> list[str]:
+    """The names of the parameters of a function, all of which a call has as arguments."""
     names = []
-    for parameter in inspect.signature(given).parameters.values():
+    for parameter in own.parameters.values():
         named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         if named and parameter.name in signature.parameters:
             names.append(parameter.name)

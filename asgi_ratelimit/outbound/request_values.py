@@ -141,7 +141,7 @@ class Settler:
     """Settles requests, and never makes one fail: an error is logged, at most once a minute, and the charge stands.
 
     ``cost`` may have a method ``learn(request, charged, actual)``, or be a mapping of quotas whose costs have one. It
-    is called after each settlement.
+    is called after each settlement of a request that was not refused, and did not fail.
     """
 
     def __init__(self, function: Settle, cost: CostOfRequest, limiter: Limiter) -> None:
@@ -168,7 +168,8 @@ class Settler:
                 units = live.settled_units(decision, actual, charged)
             if units != charged:
                 yield GiveBack(store, partial(settle, store, decision, units))
-            self._learn(getattr(paced.request, "original", paced.request), paced.cost, actual)
+            if response.status_code < 400:  # a refusal uses nothing, and says nothing of what requests use
+                self._learn(getattr(paced.request, "original", paced.request), paced.cost, actual)
         except Exception as error:  # noqa: BLE001  # the functions are the user's; an answer that has come is never lost
             name = self._limiter.name
             self._log.report(f"settle= of {name!r} failed, so the charge stands", error)

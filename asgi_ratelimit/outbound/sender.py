@@ -81,7 +81,10 @@ class Sender:
         decision = yield from self._limiter.admitted(paced.take, lambda _: self._wait(paced))
         paced.waited_us += self._now_us() - started_us
         paced.attempts += 1
-        return decision, (yield Send(self._transport, paced.request))
+        sent_us = self._now_us()
+        response = yield Send(self._transport, paced.request)
+        paced.deadline_us += self._now_us() - sent_us  # only what it waits counts
+        return decision, response
 
     def _wait_for_place(self, paced: PacedRequest) -> Flow[None]:
         """Wait until there is a place, unless the request has one."""

@@ -70,10 +70,10 @@ class WrappingTransport(_Transport):
             await self._close_own()
 
     async def _close_own(self) -> None:
-        """Wait for the calls of hooks, and close the store if it was opened here."""
+        """Wait for the calls of hooks, and for what is given back, and close the store if it was opened here."""
         await self._hooks.aclose()
+        await see_all_through(self._store)
         if self._owns_store:
-            await see_all_through(self._store)
             await self._store.aclose()
 
     def _wrap(self, transport: Any, example: str) -> None:

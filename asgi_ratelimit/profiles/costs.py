@@ -158,7 +158,8 @@ def _units(number: object) -> int | None:
 def _objects(answer: Any) -> Iterator[dict[str, Any]]:
     """The JSON objects of an answer that mention their usage, the last one first: the body, or its events."""
     content = decoded(answer.body, answer.headers.get("content-encoding", ""))
-    texts = [content] if content.lstrip()[:1] == b"{" else _events(content)
+    end = b"{" + content[content.rfind(b'"usage"') :]  # of a long body, only the beginning and the end are kept
+    texts = [content, end] if content.lstrip()[:1] == b"{" else _events(content)
     return filter(None, map(json_object, texts))
 
 

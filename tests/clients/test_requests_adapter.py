@@ -31,8 +31,10 @@ def test_requests_wait_for_their_slots(service: str) -> None:
     with Session("2/s") as session:
         times = []
         for _ in range(3):
-            assert session.get(f"{service}/whole").content == BODY
+            answer = session.get(f"{service}/whole")
+            assert answer.content == BODY
             times.append(session.clock.now)
+        assert answer.connection is session.adapters["http://"]  # digest authentication sends again by it
     assert times == [0.0, 0.5, 1.0]
 
 

@@ -10,6 +10,8 @@ import httpx
 import pytest
 
 from asgi_ratelimit import PacedTransport, PaceTimeout, RedisStore
+from asgi_ratelimit.decision import Charge, Take
+from asgi_ratelimit.quotas import InFlight
 from tests.support.redis_server import RedisServer
 
 URL = "http://api.test/"
@@ -52,6 +54,21 @@ async def test_processes_share_the_places(redis_server: RedisServer) -> None:
         assert {answer.status_code for answer in answers} == {200}
     assert (service.most, service.served) == (3, 80)
     await asyncio.gather(*[store.aclose() for store in stores])
+
+
+def test_a_client_that_is_closed_has_given_its_places_back(redis_server: RedisServer) -> None:
+    """Although the program ends then, and its store stays open."""
+    service, place = Service(), InFlight(1, "concurrency")
+
+    async def once() -> int:
+        store, take = RedisStore(redis_server.url, prefix="closed"), Take((Charge(place, "api.test", 1, "closed"),))
+        async with a_client(service, store, concurrency=1, name="closed") as client:
+            await client.get(URL)
+        left = (await store.peek(take)).remaining
+        await store.aclose()
+        return left
+
+    assert asyncio.run(once()) == 1
 
 
 @pytest.mark.anyio

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from asgi_ratelimit import Overrides, PaceTimeout
+from asgi_ratelimit import Overrides, PacedTransport, PaceTimeout
 from asgi_ratelimit.outbound.exchange import can_be_sent_again
 from asgi_ratelimit.outbound.refusals import pause_of
 from tests.support.paced_clients import OTHER, URL, Client
@@ -24,6 +24,20 @@ def test_a_refused_request_is_sent_again(client: Client) -> None:
     assert client.service.times == [0.0, 2.0, 2.3]
     assert answer.status_code == 200
     assert answer.extensions["pace"] == {"waited": 2.3, "attempts": 3}
+
+
+def test_only_what_a_request_waits_counts_for_max_delay(client: Client) -> None:
+    """And not for how long an answer takes."""
+    takes = [0.0, 5.0]
+
+    def late(request: Any) -> Any:
+        client.clock.advance(takes.pop())
+        return client.service(request)
+
+    inner = client.module.MockTransport(late)
+    transport = PacedTransport(inner, "10/s", store=client.store, retries=1, max_delay=3.0)
+    (answer,) = client.get(URL, answers=[LATER], transport=transport)
+    assert (answer.status_code, client.service.times) == (200, [5.0, 7.0])
 
 
 def test_without_retry_after_it_backs_off(client: Client) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, PaceTimeout, TokenBucket
 from asgi_ratelimit.hooks import failures
+from asgi_ratelimit.profiles import LearnedEstimate
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.names import named
 from tests.support.paced_clients import URL, Client, async_streamed
@@ -61,6 +62,13 @@ def test_requests_that_wait_to_spend_observe_a_pause(module: Any) -> None:
 
     clock.run(main())
     assert min(sent[3:]) >= sent[2] + 30
+
+
+def test_refusals_teach_no_estimate(client: Client) -> None:
+    """They use nothing, and requests would come faster the more of them are refused."""
+    cost = LearnedEstimate(lambda request: 10, by=lambda request: "all")
+    client.get(*[URL] * 3, quota=TOKENS, cost=cost, settle=lambda answer: 0, answers=[429, 400, 503])
+    assert cost(None) == 10
 
 
 def test_each_quota_may_be_settled(client: Client) -> None:

@@ -279,6 +279,7 @@ CASES: list[tuple[Callable[[Answer], Any], Answer, Any]] = [
     (openai_usage, stream(*CHAT_STREAM), {"tokens": 313}),
     (openai_usage, stream(*RESPONSE_STREAM), {"tokens": 313}),
     (openai_usage, stream({"type": "response.incomplete", "response": RESPONSE}), {"tokens": 313}),
+    (openai_usage, Answer(b'{"data": [{"b64": "AAA' + answer(CHAT).body[10:]), {"tokens": 313}),
     (openai_usage, answer({"error": {}}, 429), {"tokens": 0}),
     (anthropic_usage, answer(MESSAGE), ANTHROPIC),
     (anthropic_usage, stream(*MESSAGE_STREAM), ANTHROPIC),
@@ -291,7 +292,7 @@ CASES: list[tuple[Callable[[Answer], Any], Answer, Any]] = [
 
 @pytest.mark.parametrize(("usage", "received", "used"), CASES)
 def test_what_was_used(usage: Callable[[Answer], Any], received: Answer, used: Any) -> None:
-    """Whole or streamed, of all endpoints; a refused request has used nothing.
+    """Whole or streamed, of all endpoints, or without its middle; a refused request has used nothing.
 
     A stream that is cut says at its start what its input was. The last numbers are totals: tools add to the input.
     """
