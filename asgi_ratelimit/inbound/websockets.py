@@ -33,9 +33,7 @@ class Throttled:
     """
 
     def __init__(self, app: ASGIApp, enforcer: Enforcer, plan: Plan) -> None:
-        self._app = app
-        self._enforcer = enforcer
-        self._plan = plan
+        self._app, self._enforcer, self._plan = app, enforcer, plan
         self._scope: Scope  # that of the handshake, however the app changes it
         self._take: Take | None = None  # what each message takes
         self._slot: Decision | None = None  # the slot of the message that was read and not delivered yet
