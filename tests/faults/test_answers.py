@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from redis import Redis
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
-from redis.retry import Retry
 
 from asgi_ratelimit import TokenBucket
 from tests.support.redis_cluster import asked, wait_until
@@ -26,7 +20,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
     """A Redis for one test, to be reconfigured."""
-    with RedisServer("--lua-time-limit", "20") as own:
+    with RedisServer() as own:
         yield own
 
 
@@ -99,38 +93,6 @@ async def test_a_full_redis_still_refuses(server: RedisServer) -> None:
 
 
 # Not ready
-
-
-def endless(server: RedisServer, script: str) -> threading.Thread:
-    """Run another client's script, which has no end, until it is killed."""
-
-    def run() -> None:
-        with Redis(host=HOST, port=server.port, retry=Retry(NoBackoff(), 0)) as once, suppress(RedisError):
-            once.eval(script, 0)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    wait_until(lambda: is_busy(server))
-    return thread
-
-
-def is_busy(server: RedisServer) -> bool:
-    try:
-        return bool(asked(server, "PING") is None)
-    except ResponseError as error:
-        return "BUSY" in str(error)
-
-
-async def test_a_redis_that_is_busy_with_a_script(server: RedisServer) -> None:
-    """This process decides until the script is killed."""
-    async with trial(server.url, server) as tried:
-        await tried.takes(10)
-        script = endless(server, "while true do end")
-        assert all(d.degraded for d in await tried.takes(30))
-        asked(server, "SCRIPT", "KILL")
-        script.join()
-        await tried.until_back()
-        assert tried.admitted() <= 10 + QUOTA.burst
 
 
 async def test_a_restart_while_a_thousand_takes_wait(server: RedisServer) -> None:

@@ -26,12 +26,6 @@ KINDS: list[Callable[[float], Quota]] = [
 EACH_KIND = pytest.mark.parametrize("kind", KINDS, ids=["bucket", "fixed", "rolling"])
 
 
-def cut(line: Proxy) -> None:
-    """Nothing gets through any more."""
-    line.target = 1
-    line.disconnect()
-
-
 async def until_degraded(take: Callable[[], Awaitable[Decision]]) -> None:
     """Take until the store is out."""
     for _ in range(BACK_WITHIN * 100):
@@ -59,7 +53,7 @@ async def test_a_client_below_its_limit(line: Proxy, server: RedisServer, quota:
     clock = SteppedClock()
     async with Limiter(quota, store=RedisStore(line.url, timeout=PATIENT, clock=clock)) as limiter:
         await limiter.rate_limit("other", 0.001)
-        cut(line)
+        line.cut()
         await until_degraded(lambda: limiter.rate_limit("other", 0.001))
         for _ in range(100):
             assert (await limiter.rate_limit("key")).allowed
@@ -82,7 +76,7 @@ async def test_the_first_takes_of_all_keys(line: Proxy, server: RedisServer) -> 
     ]
     first, *_ = cases
     await first[0].rate_limit("other", 0.1)
-    cut(line)
+    line.cut()
     await until_degraded(lambda: first[0].rate_limit("other", 0.01))
     granted = [0.0] * len(cases)
 
@@ -109,14 +103,11 @@ async def test_an_operation_after_the_outage(line: Proxy, server: RedisServer, k
     """It is charged once, and has the answer of the outage."""
     async with Limiter(kind(LIMIT), store=RedisStore(line.url, timeout=PATIENT)) as limiter:
         await limiter.rate_limit("other")
-        cut(line)
+        line.cut()
         await until_degraded(lambda: limiter.rate_limit("other"))
         assert (await limiter.rate_limit("key", 4, operation="id")).degraded
         line.target = server.port
-        for _ in range(3_000):
-            if not (await limiter.rate_limit("other", 0.001)).degraded:
-                break
-            await asyncio.sleep(0.01)
+        await units_until_back(lambda: limiter.rate_limit("other", 0.001))
         for _ in range(3):
             decision = await limiter.rate_limit("key", 4, operation="id")
             assert (decision.allowed, decision.repeated) == (True, True)

@@ -112,8 +112,7 @@ async def test_an_outage_without_limits_leaves_nothing_behind(
         requests = started(1)
         await until(lambda: under_way)
         assert (await seen.peek("key")).remaining == 0
-        line.target = 1
-        line.disconnect()
+        line.cut()
         requests += started(4)
         if on_error == "allow":
             await until(lambda: len(under_way) == 5)
@@ -152,15 +151,13 @@ async def test_a_place_that_was_lost_and_one_that_was_given_back_in_an_outage(
         return not await is_free()
 
     async with Limiter("1 at once", store=store).hold("key"):
-        line.target = 1
-        line.disconnect()
+        line.cut()
         assert (await Limiter("1000/s", store=store, name="other").rate_limit("key")).degraded
         await seen.reset("key")
         assert await is_free()
         line.target = server.port
         await until_async(is_held)
-        line.target = 1
-        line.disconnect()
+        line.cut()
     assert await is_held()
     line.target = server.port
     await until_async(is_free)
@@ -178,8 +175,7 @@ async def test_a_place_that_was_given_back_between_two_outages(line: Proxy, serv
             return not (await other.rate_limit("key")).degraded
 
         for _ in range(2):
-            line.target = 1
-            line.disconnect()
+            line.cut()
             async with limiter.hold("key", max_delay=0) as held:
                 assert held.degraded
                 line.target = server.port

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from asgi_ratelimit import Charge, Decision, Take
 from asgi_ratelimit.algorithms.token_bucket import TokenBucketState
 from asgi_ratelimit.headers import HeaderOptions, parse
-from asgi_ratelimit.headers.header_rendering import LARGEST, Header, both, draft, legacy, policy
+from asgi_ratelimit.headers.header_rendering import LARGEST, both, draft, legacy, policy
 from asgi_ratelimit.quotas import MAX_UNITS, SECOND_US, TokenBucket
 from tests.support.decisions import decided, refusal
 from tests.support.strategies import quotas
@@ -39,16 +39,12 @@ def test_a_quota_is_units_in_whole_seconds(quota: TokenBucket, units: int, secon
     assert policy(quota) == (units, seconds)
 
 
-def render(decision: Decision) -> list[Header]:
-    return list(draft((decision,)))
-
-
 def test_quotas_of_one_name_are_told_by_their_own_limiters() -> None:
     """Also where the same quotas were told of other limiters a moment ago."""
     quotas = [TokenBucket(100, 60), TokenBucket(20, 60)]
     for limiters in [("api", "login"), ("api", "search"), ("api", "login")]:
         take = Take(tuple(Charge(quota, "key", 1, limiter) for quota, limiter in zip(quotas, limiters)))
-        told = dict(render(decided(take, NOW)))
+        told = dict(draft([decided(take, NOW)]))
         assert told[b"ratelimit"] == b'"per-minute";r=99;t=1, "%b per-minute";r=19;t=3' % limiters[1].encode()
 
 
@@ -59,7 +55,7 @@ def test_times_are_whole_seconds_rounded_up(more_after: float, t: int) -> None:
     """``t`` is when more becomes available, never too early, and 0 where nothing is missing."""
     take = Take((Charge(TokenBucket(1, 86_400, burst=1), "key"),))
     decision = Decision(take, True, 0.0, [TokenBucketState(more_after / 86_400, NOW, NOW, 0.0)], NOW, id=1)
-    told = dict(render(decision))[b"ratelimit"]
+    told = dict(draft([decision]))[b"ratelimit"]
     assert told == b'"per-day";r=%d;t=%d' % (0 if more_after else 1, t)
 
 

@@ -101,8 +101,6 @@ def test_a_time_since_1970_needs_a_date() -> None:
     headers = {"x-ratelimit-remaining": "3", "x-ratelimit-reset": str(SERVER_NOW + 30)}
     assert parse(200, headers).limits[0].reset_after is None
     assert parse(200, headers, now=SERVER_NOW).limits[0].reset_after == 30.0
-    assert parse(200, {**headers, "date": DATE}, now=SERVER_NOW - 600).limits[0].reset_after == 30.0
-    assert parse(200, {**headers, "date": DATE}, now=SERVER_NOW + 600).limits[0].reset_after == 30.0
 
 
 def test_what_comes_from_a_cache_is_old() -> None:
@@ -148,7 +146,6 @@ def test_there_are_64_limits_at_most() -> None:
     """A server cannot fill the memory of its client."""
     headers = {f"x-ratelimit-remaining-n{number}": "1" for number in range(200)}
     assert len(read(headers).limits) == 64
-    assert len(read({"ratelimit": ", ".join(f'"{number}";r=1' for number in range(200))}).limits) == 64
 
 
 # Forms of headers

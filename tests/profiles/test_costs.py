@@ -278,6 +278,7 @@ CASES: list[tuple[Callable[[Answer], Any], Answer, Any]] = [
     (openai_usage, answer({"usage": {"prompt_tokens": 8, "total_tokens": 8}}), {"tokens": 8}),
     (openai_usage, stream(*CHAT_STREAM), {"tokens": 313}),
     (openai_usage, stream(*RESPONSE_STREAM), {"tokens": 313}),
+    (openai_usage, stream(*CHAT_STREAM[:2]), None),
     (openai_usage, stream({"type": "response.incomplete", "response": RESPONSE}), {"tokens": 313}),
     (openai_usage, Answer(b'{"data": [{"b64": "AAA' + answer(CHAT).body[10:]), {"tokens": 313}),
     (openai_usage, answer({"error": {}}, 429), {"tokens": 0}),

@@ -9,7 +9,7 @@ import pytest
 import redis
 from redis.asyncio import Redis, Sentinel
 
-from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, RateLimitMiddleware, RedisStore, open_store
+from asgi_ratelimit import ConfigurationError, Limiter, RateLimitMiddleware, RedisStore, open_store
 from asgi_ratelimit.stores.redis.clients import shown
 from tests.support.asgi import ok
 from tests.support.server import HOST
@@ -103,25 +103,10 @@ def test_an_unknown_option_is_named(end: str) -> None:
     assert SECRET not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("url", "kind"),
-    [
-        ("memory://", MemoryStore),
-        ("redis://localhost:6379/0", RedisStore),
-        ("redis:///3", RedisStore),
-        ("rediss://user:password@localhost:6380", RedisStore),
-        ("unix:///run/redis.sock", RedisStore),
-    ],
-)
-def test_a_url_names_a_store(url: str, kind: type) -> None:
-    """The scheme names the kind; nothing is connected yet."""
-    assert type(open_store(url)) is kind
-
-
 def test_options_of_a_url_go_to_the_store() -> None:
-    """Each kind takes its own."""
+    """Each kind takes its own; nothing is connected yet."""
     assert "max_keys=5" in repr(open_store("memory://", max_keys=5))
-    assert "prefix='p'" in repr(open_store("redis://localhost", timeout=1.5, prefix="p"))
+    assert "prefix='p'" in repr(open_store("redis:///3", timeout=1.5, prefix="p"))
 
 
 @pytest.mark.parametrize(

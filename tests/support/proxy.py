@@ -57,6 +57,11 @@ class Proxy:
         for writer in self._open:
             writer.transport.abort()
 
+    def cut(self) -> None:
+        """Let nothing through any more."""
+        self.target = 1
+        self.disconnect()
+
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, HOST, 0)
         return self

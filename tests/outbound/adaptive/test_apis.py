@@ -11,7 +11,6 @@ import httpx
 import pytest
 
 from asgi_ratelimit import AdaptiveTransport, ConfigurationError, MemoryStore, PaceTimeout, QuotaError
-from asgi_ratelimit.profiles import Profile, Refusal
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.adaptive_clients import Caller
 
@@ -190,16 +189,6 @@ def test_a_refusal_that_no_wait_ends() -> None:
     caller = Caller(lambda path, number: (429, {"openai-version": "2020-10-01"}, body), profile="openai")
     assert caller.get("/v1/responses", "/v1/responses") == [429, 429]
     assert caller.service.times == [0.0, 0.1]
-
-
-def test_a_profile_says_which_statuses_refuse() -> None:
-    """Also one that no other service uses for that, and whose wait is in the body."""
-    refusal = Refusal((420,), (("body:code", "slow_down"),))
-    profile = Profile(name="mine", refusals=(refusal,), waits="body:wait")
-    body = {"code": "slow_down", "wait": 3}
-    caller = Caller(lambda path, number: (420, {}, body) if number == 1 else 200, profile=profile, latency=0.0)
-    assert caller.get("/a") == [200]
-    assert caller.service.times == [0.0, 3.0]
 
 
 def test_a_daily_limit_that_is_used_up_holds_up_nobody_who_has_less_time() -> None:

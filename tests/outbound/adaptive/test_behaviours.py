@@ -43,38 +43,12 @@ def test_later_answers_never_raise_what_remains() -> None:
     assert len([at for at in caller.service.times if at < 2]) <= 4
 
 
-def test_a_global_refusal_holds_everything() -> None:
-    """Until it is over, nothing goes; then all do."""
-
-    def script(path: str, number: int) -> Any:
-        return (429, {"retry-after": "3", "x-ratelimit-global": "true", "via": "x"}) if number == 1 else 200
-
-    caller = Caller(script, latency=0.1)
-
-    async def main(client: httpx.AsyncClient) -> list[int]:
-        first = asyncio.create_task(client.get(CHANNEL))
-        await asyncio.sleep(0.2)
-        answers = await asyncio.gather(first, client.get(OTHER), client.get("/users/1"))
-        return [answer.status_code for answer in answers]
-
-    assert caller.run(main) == [200] * 3
-    assert min(caller.service.times[1:]) == pytest.approx(3.1, abs=0.01)
-    assert max(caller.service.times) < 3.5
-
-
 def test_a_refused_request_is_sent_again() -> None:
     """Its caller gets the answer that comes after that, and nothing of the bucket goes before."""
     answers = [(429, bucket_headers(0, 2, x_ratelimit_scope="user", retry_after="2"))]
     caller = Caller(lambda path, number: answers.pop() if answers else (200, bucket_headers(4, 1)))
     assert caller.get(CHANNEL, CHANNEL) == [200, 200]
     assert caller.service.times == [0.0, 2.1, 2.2]
-
-
-def test_a_request_is_sent_again_at_most_retries_times() -> None:
-    """Then its caller gets the refusal."""
-    caller = Caller(lambda path, number: (429, {"retry-after": "1", "via": "x"}), retries=2)
-    assert caller.get(CHANNEL) == [429]
-    assert len(caller.service.sent) == 3
 
 
 def test_an_answer_without_limits_frees_the_queue() -> None:

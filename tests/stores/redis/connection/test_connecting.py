@@ -235,6 +235,7 @@ RESPONSE, REFUSED = exceptions.ResponseError, exceptions.ConnectionError
         (OSError("no route"), StoreUnavailable, "cannot be reached: no route"),
         (exceptions.AuthenticationError("wrong"), StoreError, "rejected the credentials: wrong"),
         (RESPONSE("LOADING dataset"), StoreUnavailable, "cannot serve: LOADING"),
+        (RESPONSE("BUSY Redis is busy running a script"), StoreUnavailable, "cannot serve: BUSY"),
         (RESPONSE("Error running script: @user_script:5: -OOM memory"), StoreUnavailable, "OOM"),
         (exceptions.ClusterDownError("down"), StoreUnavailable, "down"),
         (RESPONSE("NOPERM no permissions"), StoreError, "answered with an error: NOPERM"),

@@ -203,8 +203,7 @@ async def test_a_process_that_takes_nothing_notices_that_redis_is_back(server: R
             return [(await other.peek(key)).remaining for key in ("refunded", "taken", "cancelled")] == [10, 8, 10]
 
         decision = await limiter.rate_limit("refunded", 5)
-        line.target = 1
-        line.disconnect()
+        line.cut()
         await limiter.rate_limit("taken", 2)
         await limiter.refund(decision)
         ticket = await limiter.reserve("cancelled", 3)
