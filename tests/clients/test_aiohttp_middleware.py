@@ -32,15 +32,6 @@ async def get(session: aiohttp.ClientSession, url: str, **options: Any) -> bytes
         return await answer.read()
 
 
-async def test_requests_wait_for_their_slots(service: str) -> None:
-    """Of two at once, the second one books the next slot."""
-    store = MemoryStore(clock=SteppedClock(0))
-    async with paced("1/minute", max_delay=59.0, store=store) as session:
-        assert await get(session, f"{service}/whole") == BODY
-        with pytest.raises(PaceTimeout, match="60 s away"):
-            await get(session, f"{service}/whole")
-
-
 async def test_key_and_cost_are_functions_of_the_request_of_aiohttp(service: str) -> None:
     """A request without a key goes at once."""
     options: dict[str, Any] = {"key": lambda request: request.headers.get("x-user"), "cost": lambda request: 10}

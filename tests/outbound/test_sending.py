@@ -31,14 +31,6 @@ def test_a_refusal_pauses_its_key(client: Client) -> None:
     assert client.service.times == [0.0, 0.0, 2.0, 2.1]
 
 
-def test_a_pause_is_shared_through_the_store(client: Client) -> None:
-    """Another transport of that name keeps the pause; one of another name does not."""
-    client.get(URL, answers=[LATER])
-    client.get(URL, URL)
-    client.get(URL, name="elsewhere")
-    assert client.service.times == [0.0, 2.0, 2.1, 2.1]
-
-
 def test_a_pause_is_kept_in_redis(redis_url: str) -> None:
     """Another process can read it there, and it expires by itself."""
     stores = [RedisStore(redis_url, timeout=30, on_error="deny") for _ in range(2)]
@@ -247,14 +239,15 @@ def test_an_answer_is_closed_if_its_request_is_cancelled(module: Any) -> None:
 
 
 def test_nothing_is_booked_for_a_request_that_would_wait_for_a_pause_for_too_long(client: Client) -> None:
-    """It raises at once, and says how much longer it would take."""
+    """It raises at once, and says how much longer it would take. A transport of another name does not pause."""
     client.get(URL, answers=[LATER])
+    client.get(URL, name="elsewhere")
     with pytest.raises(PaceTimeout) as raised:
         client.get(URL, max_delay=1.5)
     assert raised.value.decision.retry_after == pytest.approx(0.5)
     assert client.clock.now == 0.0
     client.get(URL)
-    assert client.service.times == [0.0, 2.0]
+    assert client.service.times == [0.0, 0.0, 2.0]
 
 
 def test_a_slot_that_was_booked_before_a_pause_is_given_back(module: Any) -> None:

@@ -57,12 +57,6 @@ def test_what_can_never_be_right_is_refused_at_once(wrong: dict[str, Any]) -> No
         PacedTransport(httpx.HTTPTransport(), [OWN, ALL], **wrong)
 
 
-def test_a_cost_above_the_burst_waits_for_an_empty_bucket(client: Client) -> None:
-    """That is the default; then the bucket is held until it has drained."""
-    client.get(URL, {"method": "GET", "url": URL, "extensions": {"pace": {"cost": 5}}}, URL)
-    assert client.service.times == [0.0, 0.1, 0.6]
-
-
 def test_a_cost_above_the_burst_may_raise(client: Client) -> None:
     """Before anything is booked; the error quotes the cost and the quota."""
     large = {"method": "GET", "url": URL, "extensions": {"pace": {"cost": 5}}}
