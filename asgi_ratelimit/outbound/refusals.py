@@ -59,7 +59,7 @@ class Refusals:
         If the refusal asks for a pause, it begins here, and the next slot is after it. ``is_degraded`` says that the
         store was out when the request was sent.
         """
-        pause_s = pause_of(response.status_code, response.headers, self._clock.now_us() / SECOND_US)
+        pause_s = pause_of(response.headers, self._clock.now_us() / SECOND_US)
         is_jitter = pause_s is not None and response.status_code == 429 and self._slow_down(paced, pause_s, is_degraded)
         if pause_s is not None and not is_jitter:
             yield from self._pauses.begin(paced.key, pause_s)
@@ -106,15 +106,13 @@ class Refusals:
         return with_charges(take, tuple(slowed))
 
 
-def pause_of(status: int, headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds for which an answer, received at the Unix time ``now``, asks to pause; ``None`` if it does not ask.
+def pause_of(headers: Mapping[str, str], now: float) -> float | None:
+    """Seconds for which a refusal, received at the Unix time ``now``, asks to pause; ``None`` if it does not ask.
 
     The names of ``headers`` are in lower case. Milliseconds, which some vendors send, are more exact and come first.
     ``Retry-After`` is a number of seconds, for which decimals are accepted although RFC 9110 allows none, or a date. A
     date counts from the date of the answer, because clocks differ.
     """
-    if status not in THROTTLED:
-        return None
     date = unix_time(headers.get("date"))
     waits = asked_waits(headers, now if date is None else date)
     return next((wait for wait in waits if wait <= LONGEST_PAUSE), None)
