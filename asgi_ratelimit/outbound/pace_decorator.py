@@ -84,7 +84,7 @@ def pace(
         call: Callable[..., Any] = function
         is_async = is_coroutine_function(call)
         limiter = shared if name is not None else shared.renamed(_name_of(call))
-        waiter = SlotWaiter(limiter.store, margin=margin, renewed=limiter.live.renewed)
+        waiter = SlotWaiter(limiter.store, margin=limiter.margin, renewed=limiter.live.renewed)
         Take(limiter.charges(resolved(key, lambda _: ""), resolved(cost, lambda _: 1)))  # what is wrong raises now
         key_of, cost_of = from_call(key, call, "key"), from_call(cost, call, "cost")
         priority_of = from_call(priority, call, "priority")
@@ -263,7 +263,7 @@ class OutboundLimiter(Limiter):
     """
 
     def __init__(self, quota: QuotaLike, margin: float, **options: Any) -> None:
-        self._read = reads_with_margin(margin)
+        self.margin, self._read = margin, reads_with_margin(margin)
         super().__init__(quota, **options)
 
     def _own_name(self, quotas: Iterable[Quota]) -> None:

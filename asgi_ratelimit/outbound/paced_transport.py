@@ -21,8 +21,7 @@ NAME = "outbound"
 
 def host(request: Any) -> str:
     """The host that a request goes to: the default key of a ``PacedTransport``."""
-    name: str = request.url.host
-    return name
+    return str(request.url.host)
 
 
 class PacedTransport(WrappingTransport):
@@ -75,7 +74,7 @@ class PacedTransport(WrappingTransport):
         require_count("retries", retries, 0)
         self._values = RequestValues(limiter, key, cost, max_delay, oversize)
         settler = None if settle is None else Settler(settle, cost, limiter)
-        self._sender = Sender(transport, limiter, margin, concurrency, retries, settler)
+        self._sender = Sender(transport, limiter, concurrency, retries, settler)
 
     def __repr__(self) -> str:
         return f"PacedTransport({self._transport!r}, {self._limiter.quotas!r})"

@@ -7,7 +7,6 @@ from typing import Any
 
 from ..decision import Charge, Condition, Decision, Take, without
 from ..leases import PlaceWaiter, leases_of
-from ..limiter.limiter import Limiter
 from ..limiter.spending import SpendWaiter
 from ..quotas import SECOND_US, InFlight
 from ..stores import settle
@@ -15,6 +14,7 @@ from ..waiting.drivers import Flow, GiveBack, sleep
 from ..waiting.queues import ConcurrencyLimit
 from ..waiting.waiter import PaceTimeout, too_late
 from .exchange import Discard, Send, watched
+from .pace_decorator import OutboundLimiter
 from .pauses import Pauses
 from .refusals import THROTTLED, Refusals
 from .request_values import PacedRequest, Settler
@@ -30,23 +30,16 @@ class Sender:
     """
 
     def __init__(
-        self,
-        transport: Any,
-        limiter: Limiter,
-        margin: float,
-        concurrency: int | None,
-        retries: int,
-        settler: Settler | None,
+        self, transport: Any, limiter: OutboundLimiter, concurrency: int | None, retries: int, settler: Settler | None
     ) -> None:
         self._transport = transport
         self._limiter = limiter
         self._store = limiter.store
         self._concurrency = None if concurrency is None else ConcurrencyLimit(concurrency)
-        is_shared = concurrency is not None and not self._store.in_process
-        self._in_flight = InFlight(concurrency, "concurrency") if is_shared and concurrency else None
+        self._in_flight = InFlight(concurrency, "concurrency") if concurrency and not self._store.in_process else None
         self._places = PlaceWaiter(self._store)
         self._settler = settler
-        self._waiter = SpendWaiter(self._store, margin=margin, renewed=limiter.live.renewed)
+        self._waiter = SpendWaiter(self._store, margin=limiter.margin, renewed=limiter.live.renewed)
         self._waiter.departs = False
         self._clock, self._now_us = self._waiter.clock, self._waiter.now_us
         self._pauses = Pauses(self._store, limiter.name, self._now_us)
@@ -114,8 +107,7 @@ class Sender:
                 here_us = self._pauses.left_here_us(paced.key) if decision.degraded else 0.0
                 if here_us > 0.0:  # without the store, only pauses that began here are known
                     yield from self._sleep_in_time(paced, here_us)
-                has_waited = decision.wait_us > 0.0
-                if not has_waited or not (yield from self._pauses.has_begun(paced.key, decision)):
+                if decision.wait_us <= 0.0 or not (yield from self._pauses.has_begun(paced.key, decision)):
                     if decision.id:  # else an outage lets everybody pass
                         yield from self._waiter.depart(decision.take.charges)
                     return decision if decision.take is paced.take else without(decision, Condition)
@@ -181,9 +173,8 @@ class Sender:
         """The answer for the caller; the request is under way until its body is closed."""
         sent = {"waited": paced.waited_us / SECOND_US, "attempts": paced.attempts}
         response.extensions = {**response.extensions, "pace": sent}
-        settle_body = None
-        if self._settler is not None and self._settler.reads_body:
-            settle_body = partial(self._settler.settle, paced, decision, response)
+        settler = self._settler
+        settle_body = partial(settler.settle, paced, decision, response) if settler and settler.reads_body else None
         if response.is_closed:  # its body has been read, and nobody will close it again
             self._finish(paced)
         elif self._concurrency is not None or settle_body is not None:
