@@ -37,9 +37,7 @@ class Pauses:
         self._now_us = now_us
         # Whether all pauses in the store were begun in this process.
         self._begins_all = isinstance(store, MemoryStore)
-        self._ends: dict[str, float] = {}
-        if self._begins_all:
-            self._ends = _ends.setdefault(store, {}).setdefault(name, {})
+        self._ends = _ends.setdefault(store, {}).setdefault(name, {})
 
     def take(self, take: Take, *, is_repeated: bool = False) -> Take:
         """The same take, which waits for the end of the pause of its first key.
@@ -88,7 +86,7 @@ class Pauses:
         return self._ends.get(key, 0.0) - self._now_us()
 
 
-# When pauses end that have begun in this process, by store, name and key, for stores that no other process uses.
+# When pauses end that have begun in this process, by store, name and key.
 _ends: WeakKeyDictionary[Store, dict[str, dict[str, float]]] = WeakKeyDictionary()
 
 

@@ -26,10 +26,6 @@ else:
 class WrappingTransport(_Transport):
     """A transport around another one, in clients with and without ``async``; a context manager of both kinds."""
 
-    _transport: Any
-    _served: set[bool]
-    """The kinds of clients, with ``async`` or without, of which a request has shown that they can be served."""
-    _example: str
     _store: Store
     _owns_store: bool
     """Whether it was opened here, so that it is closed with the transport."""
@@ -82,7 +78,8 @@ class WrappingTransport(_Transport):
         Raises ``ConfigurationError`` for anything that does not send requests with or without ``async``.
         """
         self._transport = transport
-        self._served = set()
+        # The kinds of clients, with ``async`` or without, of which a request has shown that they can be served.
+        self._served: set[bool] = set()
         self._example = example
         name, right = example.partition("(")[0], example.format("httpx.HTTPTransport()")
         if isinstance(transport, type):
