@@ -41,7 +41,7 @@ class PacedMiddleware:
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         """Send a request at its slot."""
         is_whole = not request.body or isinstance(request.body, BytesPayload)
-        forwarded = ForwardedRequest(request, handler, b"" if is_whole else None)
+        forwarded = ForwardedRequest(request, partial(handler, request), b"" if is_whole else None)
         answer: ForwardedAnswer = await self._transport.handle_async_request(forwarded)
         response: ClientResponse
         response, stream = answer.released()
@@ -67,7 +67,7 @@ class _Inner:
         return "aiohttp"
 
     async def handle_async_request(self, forwarded: ForwardedRequest) -> ForwardedAnswer:
-        response: ClientResponse = await forwarded.send(forwarded.original)
+        response: ClientResponse = await forwarded.send()
         headers = {name.lower(): value for name, value in response.headers.items()}
         return ForwardedAnswer(response, response.status, headers, is_closed=response.content.at_eof())
 

@@ -56,10 +56,7 @@ class PacedAdapter(BaseAdapter):
 
     def send(self, request: PreparedRequest, *args: Any, **options: Any) -> Response:
         """Send a request at its slot; the arguments are those of the wrapped adapter."""
-
-        def send(original: PreparedRequest) -> Response:
-            return self._adapter.send(original, *args, **options)
-
+        send = partial(self._adapter.send, request, *args, **options)
         is_whole = request.body is None or isinstance(request.body, (bytes, str))
         forwarded = ForwardedRequest(request, send, b"" if is_whole else None)
         answer: ForwardedAnswer = self._transport.handle_request(forwarded)
@@ -85,7 +82,7 @@ class _Inner:
         return repr(self._adapter)
 
     def handle_request(self, forwarded: ForwardedRequest) -> ForwardedAnswer:
-        response: Response = forwarded.send(forwarded.original)
+        response: Response = forwarded.send()
         headers = {name.lower(): value for name, value in response.headers.items()}
         return ForwardedAnswer(response, response.status_code, headers)
 

@@ -35,7 +35,7 @@ class ForwardedRequest:
     """
 
     original: Any
-    send: Callable[[Any], Any]
+    send: Callable[[], Any]
     content: bytes | None
     extensions: Mapping[str, Any] = field(default_factory=dict)
 
