@@ -207,12 +207,10 @@ def limits_in(limits: str | None, policies: str | None) -> list[ServerLimit]:
     reported, stated = _named(limits, "r"), _named(policies, "q")
     by_name = {item.value: item for item in reversed(stated)}
     by_partition = {(item.value, item.parameters.get("pk")): item for item in stated}
-    found: list[ServerLimit] = []
-    for item in reported:
-        policy = by_partition.get((item.value, item.parameters.get("pk"))) or by_name.get(item.value)
-        found.append(_limit(item, policy))
+    own = [by_partition.get((item.value, item.parameters.get("pk"))) or by_name.get(item.value) for item in reported]
     names = {item.value for item in reported}
-    return found + [_limit(policy, None) for policy in by_partition.values() if policy.value not in names]
+    others = [policy for policy in by_partition.values() if policy.value not in names]
+    return [*map(_limit, reported, own), *[_limit(policy, None) for policy in others]]
 
 
 def policies_in(text: str | None) -> list[tuple[float, float]]:

@@ -48,8 +48,6 @@ OF_A_VENDOR = alike("x-{name}-ratelimit-*", "limit remaining used reset", name="
 # For example ``X-RateLimit-Remaining-Minute``, as API gateways send it.
 OF_SEVERAL_NAMES = alike("x-ratelimit-*-{name}", name="{name}")
 
-GENERIC = (DRAFTS_00_TO_07, X_RATELIMIT, X_RATE_LIMIT, alike("rate-limit-*"), OF_A_VENDOR, OF_SEVERAL_NAMES)
-
 ietf = Profile(
     name="ietf",
     source="https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/",
@@ -67,7 +65,7 @@ APIS = (
 auto = Profile(
     name="auto",
     source="https://www.rfc-editor.org/rfc/rfc9110#field.retry-after",
-    limits=GENERIC,
+    limits=(DRAFTS_00_TO_07, X_RATELIMIT, X_RATE_LIMIT, alike("rate-limit-*"), OF_A_VENDOR, OF_SEVERAL_NAMES),
     refusals=PROBLEMS,
     waits="body:error.details.*.retryDelay",  # as Google's APIs write it: "34s"
     scopes=VIOLATED,

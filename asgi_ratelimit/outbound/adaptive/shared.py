@@ -456,9 +456,8 @@ def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
     """
     limit, period, refills, *_ = rate
     name = f"learned-{_hash(bucket)}"
-    quota: Quota
     if refills:
-        quota = TokenBucket(limit, period, max(limit - 1.0, 1.0), name=name)
+        quota: Quota = TokenBucket(limit, period, max(limit - 1.0, 1.0), name=name)
     else:
         longer = round(period + min(MARGIN * period, LONGEST_MARGIN_S), 6)
         quota = RollingWindow(limit, longer, fitting_parts(longer, PARTS), name)

@@ -229,8 +229,7 @@ class Changes:
         is_serious = kind == "paused" and bucket.name == EVERYTHING
         logger.log(logging.WARNING if is_serious else logging.INFO, "%s: %s: %s", host, bucket.name, text)
         paused_for = bucket.paused_us(self._now_us()) / SECOND_US
-        change = LimitChange(host, bucket.name, kind, text, known(bucket.limit), bucket.remaining, paused_for)
-        self._hooks(change)
+        self._hooks(LimitChange(host, bucket.name, kind, text, known(bucket.limit), bucket.remaining, paused_for))
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,11 +257,10 @@ def _learned_buckets(hosts: Iterable[Host], now_us: float) -> Iterator[LearnedBu
     for host in hosts:
         pioneers = dict.fromkeys(route.section.pioneer for route in host.routes.values())
         for bucket in (host.everything, *host.quota, *host.hidden, *pioneers, *host.buckets.values()):
-            pioneer = bucket if isinstance(bucket, PioneerBucket) else None
             units = known(bucket.limit), bucket.remaining, bucket.under_way
             waiting = sum(len(route.queue) for route in bucket.waiting)
             times = (bucket.ready_at(now_us) - now_us) / SECOND_US, bucket.paused_us(now_us) / SECOND_US
-            is_unknown = pioneer is not None and pioneer.is_probed
+            is_unknown = isinstance(bucket, PioneerBucket) and bucket.is_probed
             learned = LearnedBucket(host.name, bucket.name, *units, waiting, *times, is_unknown)
             if learned.limit is not None or learned.waiting or learned.paused_for or learned.is_unknown:
                 yield learned
