@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from asyncio import QueueFull, _get_running_loop
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -51,14 +50,12 @@ Result: TypeAlias = Literal["allowed", "refused", "shadowed"]
 RouteOf: TypeAlias = Callable[[Scope], str | None]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ObservedRequest:
     """The request that a decision is about: its ASGI ``scope``, as it is now, because the app adds to it."""
 
-    __slots__ = ("_route_of", "scope")
-
-    def __init__(self, scope: Scope, route_of: RouteOf) -> None:
-        self.scope = scope
-        self._route_of = route_of
+    scope: Scope
+    _route_of: RouteOf
 
     @property
     def route(self) -> str | None:
@@ -340,7 +337,7 @@ class Hooks:
                 self._log.report(f"the hook {hook!r} failed", error, id(hook))
 
     def _await_later(self, hook: object, call: Awaitable[object]) -> None:
-        if _get_running_loop() is None:
+        if asyncio._get_running_loop() is None:
             background_loop.loop().call_soon_threadsafe(self._add, hook, call, context=Context())
         else:
             self._add(hook, call)
@@ -354,7 +351,7 @@ class Hooks:
             return
         if iscoroutine(call):
             call.close()
-        full = QueueFull(f"{MAX_CALLS} calls of hooks are waiting")
+        full = asyncio.QueueFull(f"{MAX_CALLS} calls of hooks are waiting")
         self._log.report(f"a call of the hook {hook!r} was dropped", full, (id(hook), "dropped"))
 
     async def _await(self, hook: object, call: Awaitable[object]) -> None:

@@ -387,7 +387,6 @@ class Overrides:
         self._store = store_of_limits(store, "Overrides(store)")
         self._owns_store = isinstance(store, str)
         self._watch = watch_of(self._store)
-        self._documents = self._store.documents
 
     async def set(self, name: str, quota: QuotaLike, *, seconds: float | None = None, by: str | None = None) -> None:
         """Let ``quota`` apply under a name, for this many ``seconds``, or until ``unset``.
@@ -435,7 +434,7 @@ class Overrides:
     async def _read(self) -> tuple[bytes | None, Document]:
         """The content of the document, and the parsed document. Queries the time of the store first."""
         await self._watch.time.look()
-        content = await self._documents.read(NAME)
+        content = await self._store.documents.read(NAME)
         try:
             return content, unpacked(content)
         except ValueError as error:
@@ -451,7 +450,7 @@ class Overrides:
             if override is None and not had_one and not action:
                 return False
             packed = document.changed(name, override, by, now, *action).packed()
-            if await self._documents.replace(NAME, content, packed):
+            if await self._store.documents.replace(NAME, content, packed):
                 self._watch.received(packed)
                 return had_one
         raise StoreError(f"the overrides were changed {_ATTEMPTS} times by others meanwhile")

@@ -56,8 +56,7 @@ class header(_HashedKey):  # noqa: N801  # a function to its users
 
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope."""
-        values = {value.strip(b" \t") for name, value in scope["headers"] if name == self._name}
-        return self._only(values)
+        return self._only({value.strip(b" \t") for name, value in scope["headers"] if name == self._name})
 
     def key_of(self, value: str) -> str:
         """The key of requests with this value, as ``request.headers`` shows it, for ``Limiter.peek`` or ``Blocks``."""

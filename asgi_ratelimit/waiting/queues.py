@@ -169,8 +169,7 @@ class Queues:
             if queue is None:
                 queue = self._queues[key] = Queue(key, [PLACE] * self.places)
             waiter.queue, waiter.order = queue, (-priority, next(self._numbers))
-            waiters = queue.waiters
-            insort(waiters, waiter, key=ORDER)
+            insort(queue.waiters, waiter, key=ORDER)
             if slot is not None:
                 insort(queue.slots, slot, key=ORDER)
             elif self.places:
