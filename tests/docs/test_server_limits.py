@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from asgi_ratelimit.profiles import PROFILES, Profile
+from asgi_ratelimit.profiles.definitions import each_source
 from tests.support.server import ROOT
 
 PAGE = ROOT / "docs" / "server-limits.md"
@@ -27,7 +28,7 @@ def row(profile: Profile) -> str:
         "; ".join([*map("`{}`".format, drafts(profile)), *grouped(headers(profile))]),
         ", ".join(meanings(profile)),
         ", ".join(map(str, refusals)),
-        ", ".join(f"`{source}`" for source in as_tuple(profile.scopes)),
+        ", ".join(f"`{source}`" for source in each_source(profile.scopes)),
     ]
     return f"| {' | '.join(cell or '–' for cell in cells)} |"
 
@@ -56,7 +57,3 @@ def meanings(profile: Profile) -> list[str]:
     """What the resets of a profile mean, each once."""
     found = [entry.reset_means for entry in profile.limits if entry.reset]
     return list(dict.fromkeys([*(["next unit"] if profile.name in OF_DRAFTS else []), *found]))
-
-
-def as_tuple(sources: object) -> tuple[object, ...]:
-    return sources if isinstance(sources, tuple) else (sources,)

@@ -8,17 +8,13 @@ import httpx
 import pytest
 
 from asgi_ratelimit import ConfigurationError, FixedWindow, PacedTransport, TokenBucket
+from asgi_ratelimit.outbound.paced_transport import host
 from tests.support.names import named
 from tests.support.paced_clients import OTHER, URL, Client
 
 OWN = TokenBucket(10, burst=1, name="own")
 ALL = TokenBucket(20, burst=1, name="all")
 TOKENS = TokenBucket(10, burst=10, name="tokens")
-
-
-def host(request: Any) -> str:
-    name: str = request.url.host
-    return name
 
 
 def test_a_mapping_has_a_key_for_each_quota(client: Client) -> None:
