@@ -41,6 +41,10 @@ LEASE_S = 3.0
 # Any slot that is no further away, in seconds, is booked, so that processes far from the store ask in time.
 SHORT_S = 0.05
 
+# So much further away at most, for a request that was refused again and again: until then, nobody has the declared
+# quota that it has booked.
+MOST_FURTHER_S = 0.25
+
 # The furthest slot that is booked of the declared quota, or else of a bucket whose units come back one by one.
 AHEAD_S = 5.0
 
@@ -164,7 +168,7 @@ class Admission:
             yield from self._pauses.begin(host, bucket.paused_us(now_us) / SECOND_US, _pause_quota(bucket.name))
         if self._documents is not None:
             with contextlib.suppress(StoreError):  # during an outage, nothing is shared
-                yield from self._publish(call, is_refused=bool(paused))
+                yield from self._publish(call, paused)
         # A refused request has used nothing of a window. What it took of units that come back one by one stays taken,
         # so that fewer go where others use a part.
         yield from self.died(call, *["units" for each in paused if each.rate and not each.rate.refills])
@@ -316,7 +320,7 @@ class Admission:
             elif purpose == "units":
                 wait_us = min(wait_us, LOOK_EVERY_US)
                 if self._quotas:  # else it is booked; each refusal makes its turn more likely
-                    call.further_s = min(call.further_s + SHORT_S, AHEAD_S)
+                    call.further_s = min(call.further_s + SHORT_S, MOST_FURTHER_S)
                     wait_us = max(wait_us - SHORT_S * SECOND_US, wait_us / 2.0)
             bucket.held_until_us = now_us + wait_us
         return must_read
@@ -353,7 +357,7 @@ class Admission:
         content: bytes | None = yield CallStore(self._store, self._documents.read(_document(host, name)))
         return decoded(content or b"")
 
-    def _publish(self, call: Call, *, is_refused: bool) -> Flow[None]:
+    def _publish(self, call: Call, paused: Sequence[PioneerBucket]) -> Flow[None]:
         """Write what the answer to a request has shown; a window of which nothing is left pauses its bucket."""
         host, buckets = call.host.name, call.route.buckets
         if _changed(buckets):  # another process may have learned more
@@ -375,7 +379,9 @@ class Admission:
             if bucket.rate is not None and bucket.has_windows:  # nobody takes any more from the one that ends
                 charge = learned_charge(host, bucket.name, bucket.rate, bucket.cost)
                 yield CallStore(self._store, reset(self._store, [charge]))
-        for bucket in buckets if is_refused else ():  # others use it, too: what the store has left of it is gone
+        for bucket in [
+            each for each in buckets if each in paused
+        ]:  # others use it, too: what the store has left is gone
             if bucket.rate is not None and bucket.rate.refills and bucket.reported < bucket.least:
                 yield from self._fill(host, bucket, bucket.rate, bucket.rate.limit)
 

@@ -228,6 +228,57 @@ def test_others_have_used_up_a_bucket() -> None:
     assert processes.api.refused <= 2 * CALLERS
 
 
+class Partly(Api):
+    """The same API behind a load balancer that may refuse a request by itself, and with channels without a limit."""
+
+    refuses = 0
+
+    def answer(self, path: str) -> tuple[int, dict[str, str], Any]:
+        """Serve a request, or refuse it."""
+        if self.refuses:
+            self.refuses -= 1
+            return 429, {"retry-after": "1"}, {}
+        return (200, {}, {}) if path.startswith("/free") else super().answer(path)
+
+
+def test_a_refusal_that_is_not_about_a_bucket_leaves_it_as_it_is() -> None:
+    """Also where the last answer that the process had of the bucket said that nothing was left."""
+    processes = Processes([0.001] * 2, partial(Partly, limit=60, period=60.0), retries=0)
+
+    async def main() -> None:
+        await processes.call(0)
+        await processes.call(1)
+        while processes.api.requests.left > 1:
+            processes.api.requests.wait(processes.clock.now)
+        await processes.call(0)
+        await asyncio.sleep(61)
+        await processes.call(1)
+        processes.api.refuses = 1
+        await processes.call(0)
+        await asyncio.gather(*[processes.call(number % 2) for number in range(40)])
+
+    processes.clock.run(main())
+    assert processes.longest <= 3.0
+
+
+def test_who_waits_for_a_reported_limit_leaves_the_declared_quota_to_others() -> None:
+    """However often it was refused, it books next to nothing of it ahead."""
+    processes, waits = Processes([0.001] * 4, partial(Partly, limit=3, period=90.0), quota="20/s"), list[float]()
+
+    async def main() -> None:
+        await processes.clients[3].get("/free")
+        slow = [asyncio.ensure_future(processes.call(number % 3)) for number in range(24)]
+        for _ in range(120):
+            await asyncio.sleep(1)
+            waits.append((await processes.clients[3].get("/free")).extensions["pace"]["waited"])
+        for each in slow:
+            each.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+
+    processes.clock.run(main())
+    assert max(waits) <= 0.5
+
+
 class Refusing:
     """An API that refuses every seventh request for a while, and notes when they come."""
 
