@@ -379,10 +379,8 @@ class Admission:
             if bucket.rate is not None and bucket.has_windows:  # nobody takes any more from the one that ends
                 charge = learned_charge(host, bucket.name, bucket.rate, bucket.cost)
                 yield CallStore(self._store, reset(self._store, [charge]))
-        for bucket in [
-            each for each in buckets if each in paused
-        ]:  # others use it, too: what the store has left is gone
-            if bucket.rate is not None and bucket.rate.refills and bucket.reported < bucket.least:
+        for bucket in buckets:  # others use one that has refused, too: what the store has left of it is gone
+            if bucket in paused and bucket.rate is not None and bucket.rate.refills and bucket.reported < bucket.least:
                 yield from self._fill(host, bucket, bucket.rate, bucket.rate.limit)
 
     def _change(self, host: str, bucket: ReportedBucket) -> Flow[None]:
