@@ -54,9 +54,9 @@ class Throttled:
         async def guarded_send(message: Message) -> None:
             if self._closed_because:
                 raise OSError(f"the WebSocket was closed with {TRY_AGAIN_LATER}: {self._closed_because}")
-            await send(message)
             if message["type"] == "websocket.close":
                 self._take = None
+            await send(message)
 
         self._scope = {**scope}
         self._take = self._plan.message_take(scope.pop(MESSAGE_KEYS))

@@ -210,13 +210,13 @@ class Limiter:
     async def redeem(self, ticket: Ticket | str, *, late_tolerance: float = 5.0) -> Decision:
         """The decision of a ticket; its ``delay`` is the time that is left until the slot.
 
-        The first caller gets a decision that is ``allowed``. All others get one that is not, and that never will be.
-        After a cancellation, so does every caller. The charges of other keys, which are shared, are taken now, so the
-        slot may come later: with such keys, sleep until ``ready_at`` before the call. A ticket that comes more than
-        ``late_tolerance`` seconds after its slot, because workers were down, has missed it: it books a new slot behind
-        all others. Raises ``ValueError`` for anything but a ticket of this limiter, for one whose slot was over a week
-        ago, and for a tolerance that is not a number of seconds. May raise ``StoreError``, in which case the ticket may
-        have been redeemed.
+        The first caller gets a decision that is ``allowed``, of which nothing is left to settle. All others get one
+        that is not, and that never will be. After a cancellation, so does every caller. The charges of other keys,
+        which are shared, are taken now, so the slot may come later: with such keys, sleep until ``ready_at`` before the
+        call. A ticket that comes more than ``late_tolerance`` seconds after its slot, because workers were down, has
+        missed it: it books a new slot behind all others. Raises ``ValueError`` for anything but a ticket of this
+        limiter, for one whose slot was over a week ago, and for a tolerance that is not a number of seconds. May raise
+        ``StoreError``, in which case the ticket may have been redeemed.
         """
         if not isinstance(late_tolerance, (int, float)) or not late_tolerance >= 0:  # true for NaN, too
             raise ValueError(f"late_tolerance must be seconds from 0 up, not {late_tolerance!r}: late_tolerance=5")

@@ -165,18 +165,24 @@ def test_nothing_leaves_after_the_close() -> None:
 
 
 def test_what_comes_after_the_app_has_closed_takes_nothing() -> None:
-    """Servers deliver what was queued, and Starlette's endpoints receive until the disconnect."""
+    """Servers deliver what was queued, and Starlette's endpoints receive until the disconnect; closing takes time."""
     clock, got, seen = SteppedClock(), list[Message](), list[Event]()
 
     async def app(_: Scope, receive: Receive, send: Send) -> None:
         await receive()
-        await send({"type": "websocket.close", "code": 1000})
+        closing = asyncio.ensure_future(send({"type": "websocket.close", "code": 1000}))
+        await asyncio.sleep(0.1)
         got.extend([await receive() for _ in range(2)])
+        await closing
+
+    async def slow_send(message: Message) -> None:
+        await asyncio.sleep(1)
+        await peer.send(message)
 
     peer = Peer([TEXT] * 3)
     rule, store = Rule("/", None, messages="1/hour"), MemoryStore(clock=clock)
     limited = RateLimitMiddleware(app, rules=[rule], store=store, hooks=[seen.append])
-    clock.run(limited(websocket(), peer.receive, peer.send))
+    clock.run(limited(websocket(), peer.receive, slow_send))
     assert (got, [each["code"] for each in peer.sent], seen) == ([TEXT, TEXT], [1000], [])
 
 

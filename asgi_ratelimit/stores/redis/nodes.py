@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from secrets import randbits
 from typing import cast
+from weakref import ref
 
 from redis.exceptions import NoScriptError, ResponseError
 
@@ -91,12 +92,12 @@ class Node(GroupCommit[Action, Answer]):
         if self.breaker.begin_call():
             keep(self, self.submit(Settlement(charge, NOTHING, 0.0, randbits(52), token=1)))
 
-    def _try_again(self, charge: Charge) -> None:
+    def try_again(self, charge: Charge) -> None:
         """While Redis is out, try also where nobody takes anything: the outage ledger may have entries for it."""
         self._next_trial = None
-        if self.breaker.is_open and self.context.outage.ledger:
+        if self.breaker.is_open:
             self._try_anew(charge)
-            self._next_trial = self._loop.call_later(IDLE_RETRY_S, self._try_again, charge)
+            self._next_trial = self._loop.call_later(IDLE_RETRY_S, _try_again, ref(self), charge)
 
     def instead(self, action: Action, error: BaseException) -> Answer | BaseException:
         """The decision of the outage on a take that Redis did not answer; the error for anything else.
@@ -106,7 +107,7 @@ class Node(GroupCommit[Action, Answer]):
         if not isinstance(error, StoreError):
             return error
         if self._next_trial is None:
-            self._next_trial = self._loop.call_later(IDLE_RETRY_S, self._try_again, charges_of(action)[0])
+            self._next_trial = self._loop.call_later(IDLE_RETRY_S, _try_again, ref(self), charges_of(action)[0])
         if type(action) is NumberedTake and action.id and not action.is_part:
             return Decisions((self.context.outage.decide(action.take),))
         if type(action) is Settlement and action.id and not action.token:
@@ -243,6 +244,12 @@ class Node(GroupCommit[Action, Answer]):
             answers = await asyncio.gather(*map(self.submit, entries), return_exceptions=True)
             if any(isinstance(answer, BaseException) for answer in answers):
                 return
+
+
+def _try_again(node: ref[Node], charge: Charge) -> None:
+    """Try again, unless the store of a node was dropped meanwhile."""
+    if (living := node()) is not None:
+        living.try_again(charge)
 
 
 def _has_written(answer: Answer | Exception) -> bool:

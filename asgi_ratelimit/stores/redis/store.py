@@ -137,7 +137,8 @@ class RedisStore:
         """Close this event loop's connections, once all waiting calls are answered, and unused slots are given back.
 
         The entries of the outage ledger are charged before, if Redis answers. If it does not, this returns after two
-        seconds, and what is left goes on. Takes that come meanwhile or later open new connections.
+        seconds at most; what is left is charged when the store is used again, if not before. Takes that come meanwhile
+        or later open new connections.
         """
         if _get_running_loop() is None:  # it says what to do without asyncio
             await self._close()

@@ -214,6 +214,27 @@ async def test_a_process_that_takes_nothing_notices_that_redis_is_back(server: R
         assert await is_settled()
 
 
+async def test_who_takes_nothing_is_not_refused_by_an_outage_that_is_over(
+    server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where nothing is to be charged then."""
+    calls = list[StoreCall]()
+    async with limiter_on(server.url, on_error="deny") as limiter:
+        limiter.store.observe(SimpleNamespace(store_called=calls.append))
+        server.stop()
+        assert not await limiter.rate_limit("key")
+        for _ in range(1_000):
+            if len(calls) == 2:  # a trial has failed, too
+                break
+            await asyncio.sleep(0.01)
+        server.start()
+        for _ in range(1_000):
+            if "is back" in caplog.text:
+                break
+            await asyncio.sleep(0.01)
+        assert await limiter.rate_limit("key")
+
+
 async def test_a_server_that_does_not_answer(server: RedisServer) -> None:
     """One batch waits for its deadline, and all others are decided at once, however many callers have patience."""
     failed: list[StoreCall] = []
