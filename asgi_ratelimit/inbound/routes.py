@@ -25,7 +25,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from ..keys import KeyFunction, cookie, header, user
-from ..keys.path_patterns import example_path, readings, route_path, wider_than
+from ..keys.path_patterns import example_path, nested_apps, readings, route_path, wider_than
 from ..logs import warn_once
 from ..stores import MemoryStore
 from .plan import RuleTable
@@ -119,6 +119,8 @@ def _unwrapped(app: Any, around: AppRoute, base: str, builds: bool) -> tuple[App
                 middlewares += [RouteMiddleware(around.place, base, each) for each in app.user_middleware]
             app = app.middleware_stack or (app.build_middleware_stack() if builds else app.router)
         elif isinstance(app, Router) or getattr(app, "app", None) is None:
+            own = [*nested_apps(getattr(app, "middleware_stack", app))][:-1]  # a router may have middlewares, too
+            middlewares += [RouteMiddleware(around.place, base, each) for each in own]
             break
         else:
             middlewares.append(RouteMiddleware(around.place, base, app))
@@ -294,8 +296,7 @@ def equal_to(middleware: Any) -> Any:
 
 def warn_of_workers(store: object) -> None:
     """Warn about a memory store in one of several workers: each worker would let the whole quota pass."""
-    workers = number_of_workers() if isinstance(store, MemoryStore) else 1
-    if workers > 1:
+    if isinstance(store, MemoryStore) and (workers := number_of_workers()) > 1:
         problem = f"each of {workers} workers has a memory store of its own, so {workers} times as much may pass"
         warn_once("a-memory-store-with-several-workers", f'{problem}: store="redis://..."')
 

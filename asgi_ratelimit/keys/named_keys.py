@@ -7,6 +7,7 @@ from hashlib import blake2b
 from typing import Any
 
 from starlette.convertors import Convertor
+from starlette.routing import PARAM_REGEX
 from starlette.types import Scope
 
 from ..buckets import as_bytes
@@ -180,6 +181,10 @@ class _RulePathParam(ScopeKey):
                 f"{key!r} needs a parameter {{{key.name}}}, which {path!r} does not have: "
                 f'Rule("/items/{{{key.name}}}", ..., key={key!r})'
             )
+        for found in map(PARAM_REGEX.findall, path.split("/")):
+            if len(found) > 1 and key.name in dict(found):
+                problem = f"{path!r} can be read in several ways: {key!r} is in one segment with another parameter"
+                raise ConfigurationError(f'{problem}: Rule("/items/{{{key.name}}}", ..., key={key!r})')
         self._convertor: Convertor[Any] = convertors[key.name]
 
     def __repr__(self) -> str:
@@ -187,7 +192,7 @@ class _RulePathParam(ScopeKey):
 
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope; ``None`` if the path is not the rule's."""
-        matches = map(self._pattern.match, readings(route_path(scope)))
+        matches = map(self._pattern.match, reversed(readings(route_path(scope))))  # or a spelling would be a new key
         match = next((each for each in matches if each is not None), None)
         if match is None:
             return None

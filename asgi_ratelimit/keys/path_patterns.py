@@ -48,6 +48,9 @@ def route_path(scope: Scope) -> str:
 # What a path of another syntax has: ``/files/*``, ``/users/<id>``, ``/users/:id``, a query, or a regular expression.
 _FOREIGN = re.compile(r"[{}*<>?#\\]|(?<=/):|(?<=[^/])\$$|\s$|(?<=[\])])\+|\(.*\||\.\+|/\^|%[0-9A-Fa-f]{2}")
 
+# Finds a dot segment.
+_DOTS = re.compile(r"/\.\.?(?:/|$)")
+
 # Finds what apps may read in another way than routers do.
 _OTHERWISE = re.compile(r"//|/\.|^(?!/)")
 
@@ -67,6 +70,11 @@ def normalised(path: str) -> str:
             segments.append(segment)
     is_folder = path.endswith(("/", "/.", "/..")) and segments
     return "/" + "/".join(segments) + ("/" if is_folder else "")
+
+
+def without_dots(path: str) -> str:
+    """A path as normalised, if it has dot segments; any other path as it is."""
+    return normalised(path) if _DOTS.search(path) else path
 
 
 def readings(path: str) -> list[str]:

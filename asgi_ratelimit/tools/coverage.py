@@ -28,7 +28,7 @@ from ..stores import MemoryStore
 from ..stores.base import register
 
 # The methods that are checked for a route that takes any.
-METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
+METHODS = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT")
 
 
 @dataclass(frozen=True, slots=True)

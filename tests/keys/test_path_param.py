@@ -50,9 +50,9 @@ def test_a_parameter_has_one_key_in_all_its_spellings(path: str, spellings: list
     assert key.of(http(f"/{spellings[0][:-1]}9")) != key.of(http(f"/{spellings[0]}"))
 
 
-@pytest.mark.parametrize("path", ["/items", "/items/{item}", "/{rest:path}"])
+@pytest.mark.parametrize("path", ["/items", "/items/{item}", "/{rest:path}", "/{id}.{ext}", "/x/{a}-{id}"])
 def test_a_rule_without_the_parameter_is_refused(path: str) -> None:
-    """It could never work: it is refused at start-up, with the name, the path, and a right example."""
+    """Or with one that apps read otherwise: it is refused at start-up, with the name, the path, and a right example."""
     with pytest.raises(ConfigurationError, match=r"Rule\(\"/items/\{id\}\"") as refused:
         limited(ok, None, rules=[Rule(path, "1/minute", key=path_param("id"))])
     assert "'id'" in str(refused.value)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, FastAPI, WebSocket
 from starlette.applications import Starlette
 from starlette.endpoints import HTTPEndpoint
 from starlette.middleware import Middleware
-from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.routing import Mount, Route, Router, WebSocketRoute
 
 from asgi_ratelimit import Limiter, MemoryStore, RateLimit, RateLimitMiddleware, Rule, parse_quotas
 from asgi_ratelimit.tools import Covered, coverage
@@ -75,12 +75,14 @@ def test_mounts_hosts_and_apps_within_apps() -> None:
         Mount("/{tenant}/v1", inner),
         Mount("/v2", routes=[Route("/y", hello)], middleware=within("2/s", name="mount")),
         Mount("/static", ok),
+        Mount("/own", Router([Route("/z", hello)], middleware=within("4/s", name="router"))),
     ]
     app = Starlette(routes=mounts, middleware=within(None, Rule("/{tenant}/v1/{rest:path}", "3/s", name="out")))
     assert limits_by_route(app) == {
         ("/{tenant}/v1/x/{id:int}", ("GET",)): ("out: 3/second", "in: 1/second"),
         ("/v2/y", ("GET",)): ("mount: 2/second",),
         ("/static/{path:path}", ()): "none",
+        ("/own/z", ("GET",)): ("router: 4/second",),
     }
 
 
@@ -92,7 +94,7 @@ def test_a_route_for_any_method_is_checked_for_each() -> None:
 
     rule = Rule("/", "1/s", methods=["POST"], name="post")
     app = Starlette(routes=[Route("/", Endpoint)], middleware=within(None, rule))
-    others = ("DELETE", "GET", "PATCH", "PUT")
+    others = ("DELETE", "GET", "OPTIONS", "PATCH", "PUT")
     assert limits_by_route(app) == {("/", others): "none", ("/", ("POST",)): ("post: 1/second",)}
 
 
