@@ -242,17 +242,16 @@ class RateLimitMiddleware:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             raise
         scope[SCOPE_KEY] = self._enforcer
-        hooks = self._enforcer.hooks
 
         async def draining_receive() -> Message:
             message = await receive()
             if message["type"] == "lifespan.shutdown":  # hooks may need what the app closes
-                await hooks.aclose()
+                await self._enforcer.hooks.aclose()
             return message
 
         async def closing_send(message: Message) -> None:
             if message["type"] in ("lifespan.shutdown.complete", "lifespan.shutdown.failed"):
-                await hooks.aclose()
+                await self._enforcer.hooks.aclose()
                 await self.store.aclose()
             await send(message)
 

@@ -20,7 +20,7 @@ from ..errors import ConfigurationError, checked_name
 from ..headers.header_rendering import DialectName, HeaderOptions
 from ..keys import KeyFunction, client_ip
 from ..keys.client_ip import address_key
-from ..keys.path_patterns import normalised, readings, route_path, without_dots
+from ..keys.path_patterns import normalised, readings, route_path
 from ..overrides import NO_OVERRIDES, Override
 from ..quota_text import QuotaLike
 from ..quotas import MAX_CHARGES, has_places, require_few
@@ -284,15 +284,15 @@ class RuleTable:
     def plan_for(self, scope: Scope) -> Plan | None:
         """The plan of a request with this scope; ``None`` if it is charged nothing.
 
-        If there are rules, dot segments and newlines at the end of the path are taken out of the scope. An app that
-        resolves dots would lead past the rules, as they know no folder in which it has its files. Starlette ignores a
-        newline in most routes, but finds another path below a mount.
+        If there are rules, newlines at the end of the path are taken out of the scope. Starlette ignores one in most
+        routes, but finds another path below a mount, so that an endpoint behind it would be reached past its rules.
         """
         method: str = scope.get("method", "")
-        if "/." in scope["path"] and self.rules:
-            scope["path"] = without_dots(scope["path"])
         if self._root:
             scope["root_path"] = self._root  # as the app does as soon as it is called
+            ways = scope["path"], normalised(scope["path"])
+            if ways[0] != ways[1] and not any(each.startswith(f"{self._root}/") for each in ways):
+                scope["path"] = self._root + scope["path"]  # or a mount would read it from its start
         path: str = "/" if not self.rules else route_path(scope) if scope.get("root_path") else scope["path"]
         if path[-1:] == "\n":
             path, scope["path"] = path.rstrip("\n"), scope["path"].rstrip("\n")

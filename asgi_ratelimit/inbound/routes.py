@@ -119,8 +119,8 @@ def _unwrapped(app: Any, around: AppRoute, base: str, builds: bool) -> tuple[App
                 middlewares += [RouteMiddleware(around.place, base, each) for each in app.user_middleware]
             app = app.middleware_stack or (app.build_middleware_stack() if builds else app.router)
         elif isinstance(app, Router) or getattr(app, "app", None) is None:
-            own = [*nested_apps(getattr(app, "middleware_stack", app))][:-1]  # a router may have middlewares, too
-            middlewares += [RouteMiddleware(around.place, base, each) for each in own]
+            own = nested_apps(getattr(app, "middleware_stack", None))  # a router may have middlewares, too
+            middlewares += [RouteMiddleware(around.place, base, each) for each in own if hasattr(each, "app")]
             break
         else:
             middlewares.append(RouteMiddleware(around.place, base, app))

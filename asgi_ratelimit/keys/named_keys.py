@@ -14,7 +14,7 @@ from ..buckets import as_bytes
 from ..errors import ConfigurationError, shows_use
 from ..logs import warn_once
 from .base import UNREADABLE, NamedKey, PathKey, ScopeKey, checked_source, header_name, short_key, short_text
-from .path_patterns import compile_rule_path, readings, route_path
+from .path_patterns import compile_rule_path, normalised, readings, route_path
 
 _ESCAPE = re.compile(r"\\(?:([0-3][0-7][0-7])|(.))", re.DOTALL)
 
@@ -192,12 +192,13 @@ class _RulePathParam(ScopeKey):
 
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope; ``None`` if the path is not the rule's."""
-        matches = map(self._pattern.match, reversed(readings(route_path(scope))))  # or a spelling would be a new key
-        match = next((each for each in matches if each is not None), None)
-        if match is None:
-            return None
+        path = route_path(scope)
+        matches = filter(None, map(self._pattern.match, readings(path)))
+        texts = {(match[self._key.name] or "").strip("/") for match in matches}
+        if len(texts) != 1 or not any(map(self._pattern.match, readings(normalised(path)))):  # apps differ in it
+            return UNREADABLE if texts else None
         try:
-            value = self._convertor.convert(match[self._key.name] or "")
+            value = self._convertor.convert(texts.pop())
             return short_key(self._convertor.to_string(value))  # an object has a text of its own in each request
         except ValueError:  # a number of 5,000 digits, which is of no use to the route either
             return UNREADABLE

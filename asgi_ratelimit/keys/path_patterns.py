@@ -48,9 +48,6 @@ def route_path(scope: Scope) -> str:
 # What a path of another syntax has: ``/files/*``, ``/users/<id>``, ``/users/:id``, a query, or a regular expression.
 _FOREIGN = re.compile(r"[{}*<>?#\\]|(?<=/):|(?<=[^/])\$$|\s$|(?<=[\])])\+|\(.*\||\.\+|/\^|%[0-9A-Fa-f]{2}")
 
-# Finds a dot segment.
-_DOTS = re.compile(r"/\.\.?(?:/|$)")
-
 # Finds what apps may read in another way than routers do.
 _OTHERWISE = re.compile(r"//|/\.|^(?!/)")
 
@@ -70,11 +67,6 @@ def normalised(path: str) -> str:
             segments.append(segment)
     is_folder = path.endswith(("/", "/.", "/..")) and segments
     return "/" + "/".join(segments) + ("/" if is_folder else "")
-
-
-def without_dots(path: str) -> str:
-    """A path as normalised, if it has dot segments; any other path as it is."""
-    return normalised(path) if _DOTS.search(path) else path
 
 
 def readings(path: str) -> list[str]:
@@ -125,7 +117,7 @@ def compile_rule_path(path: str, root: str = "") -> tuple[re.Pattern[str], Conve
     pattern = re.compile(_SHARED.sub(r"(?>[^/]+?\1)", pattern.pattern), re.DOTALL)
     if _is_linear(re.sub(r"\{\w+\}[^/{}]*(?=\{\w+\})", "", path), convertors):
         rest = re.search(r"(?<!\^)/(\(\?P<\w+>\.\*\))\$$", pattern.pattern)  # the folder itself is in it, too
-        if rest is not None:
+        if rest is not None and ".*" not in pattern.pattern[: rest.start()]:
             pattern = re.compile(f"{pattern.pattern[: rest.start()]}(?:/{rest[1]})?$", re.DOTALL)
         return pattern, convertors
     raise ConfigurationError(
