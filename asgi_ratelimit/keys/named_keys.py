@@ -194,7 +194,7 @@ class _RulePathParam(ScopeKey):
         """The key of the request with this scope; ``None`` if the path is not the rule's."""
         path = route_path(scope)
         matches = filter(None, map(self._pattern.match, readings(path)))
-        texts = {(match[self._key.name] or "").strip("/") for match in matches}
+        texts = {"/".join(filter(None, (match[self._key.name] or "").split("/"))) for match in matches}
         if len(texts) != 1 or not any(map(self._pattern.match, readings(normalised(path)))):  # apps differ in it
             return UNREADABLE if texts else None
         try:

@@ -38,6 +38,7 @@ register_url_convertor("shout", Shout())
     ("path", "spellings"),
     [
         ("/{id:int}", ["7", "07", "000007"]),
+        ("/{id:path}", ["http://a/b", "/http:/a/b", "http:///a//b/"]),
         ("/{id:float}", ["1.5", "1.50", "01.5"]),
         ("/{id:shout}", ["abc", "ABC", "aBc"]),
         ("/{id:uuid}", ["0123456789abcdef0123456789abcdef", "01234567-89AB-cdef-0123-456789abcdef"]),
