@@ -191,11 +191,15 @@ class _RulePathParam(ScopeKey):
         return repr(self._key)
 
     def of(self, scope: Scope) -> str | None:
-        """The key of the request with this scope; ``None`` if the path is not the rule's."""
+        """The key of the request with this scope; ``None`` if the path is not the rule's.
+
+        It is unreadable if apps may read the parameter in several ways, whatever slashes are doubled.
+        """
         path = route_path(scope)
-        matches = filter(None, map(self._pattern.match, readings(path)))
+        plain = [self._pattern.match(each) for each in readings(normalised(path))]
+        matches = filter(None, (self._pattern.match(path), *plain))
         texts = {"/".join(filter(None, (match[self._key.name] or "").split("/"))) for match in matches}
-        if len(texts) != 1 or not any(map(self._pattern.match, readings(normalised(path)))):  # apps differ in it
+        if len(texts) != 1 or not any(plain):
             return UNREADABLE if texts else None
         try:
             value = self._convertor.convert(texts.pop())

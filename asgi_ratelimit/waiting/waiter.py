@@ -185,9 +185,10 @@ class SlotWaiter:
         if self.departs and decision.id:  # else an outage lets everybody pass
             try:
                 yield from self.depart(decision.take.charges)
-            except BaseException as error:
-                if not isinstance(error, GeneratorExit):
-                    yield from self.pass_on(decision)
+            except GeneratorExit:
+                raise
+            except BaseException:
+                yield from self.pass_on(decision)
                 raise
         return decision
 
