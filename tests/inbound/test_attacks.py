@@ -294,15 +294,8 @@ async def test_spellings_of_a_file_are_no_new_keys(tmp_path: Path, store: Store)
     (tmp_path / "big.zip").write_bytes(b"x")
     inside = Starlette(routes=[Mount("/dl", app=StaticFiles(directory=tmp_path))])
     app = RateLimitMiddleware(inside, store=store, **rule("/dl/{name:path}", key=path_param("name")))
-    spellings = [
-        "big.zip",
-        "/big.zip",
-        "big.zip/",
-        "//big.zip",
-        "./big.zip",
-        "x/../big.zip",
-        f"../{tmp_path.name}/big.zip",
-    ]
+    spellings = ["big.zip", "/big.zip", "big.zip/", "//big.zip", "./big.zip", "x/../big.zip"]
+    spellings += [f"../{tmp_path.name}/big.zip"]
     assert [(await ask(app, http(f"/dl/{each}"))).status for each in spellings].count(200) <= 2
 
 

@@ -62,6 +62,13 @@ def test_a_long_path_does_not_take_long(path: str) -> None:
         pattern.match("/x-" + filling * 30_000 + "\0")
 
 
+def test_two_rests_of_a_path_are_split_as_the_router_does() -> None:
+    """Only a single one may lack the slash before it."""
+    match = compile_rule_path("/t/{a:path}/{b:path}")[0].match("/t/x/y")
+    assert match is not None
+    assert match.groupdict() == {"a": "x", "b": "y"}
+
+
 @pytest.mark.parametrize("path", REFUSED)
 def test_a_pattern_that_could_take_long_is_refused(path: str) -> None:
     """At start, with the path and what to write instead; the same holds for a rule's."""
