@@ -115,18 +115,15 @@ class Node(GroupCommit[Action, Answer]):
         return error
 
     def answer(self, action: Action) -> Awaitable[Answer]:
-        """The answer to ``action``, which is submitted at once. May raise ``StoreError`` when it is awaited.
-
-        A caller that is cancelled does not take it back: what a request gives back as it ends is given back.
-        """
+        """The answer to ``action``, which is submitted at once. May raise ``StoreError`` when it is awaited."""
         if isinstance(action, NumberedTake) and self.breaker.is_open:  # a peek, or a part of a take, is no trial
             self._try_anew(action.take.charges[0])
         elif self.breaker.begin_call():
-            return asyncio.shield(keep(self, self.submit(action)))
-        return self._not_called()
-
-    async def _not_called(self) -> Answer:
-        raise StoreUnavailable(f"not called, because the last call failed: {self._failure}")
+            return keep(self, self.submit(action))
+        answer = keep(self, self._loop.create_future())
+        error = StoreUnavailable(f"not called, because the last call failed: {self._failure}")
+        self._end([(action, answer, 0.0, 0)], error)
+        return answer
 
     async def aclose(self) -> None:
         """Answer what waits, and charge Redis with the outage ledger while it answers."""

@@ -202,18 +202,17 @@ class RedisStore:
             return self._later(settlement, is_first=False)
         nodes = self._open()
         sent = nodes.within_slot(replace(settlement, actual=actual, degraded=False))
-        return self._settled(settlement, sent, nodes.answer(sent))
+        return self._settled(settlement, nodes.answer(sent))
 
-    async def _settled(self, settlement: Settlement, sent: Settlement, answer: Awaitable[Answer]) -> Settled:
+    async def _settled(self, settlement: Settlement, answer: Awaitable[Answer]) -> Settled:
         outage = self._context.outage
         if type(settlement.charge.quota) is InFlight and len(outage.local):  # it counts what is held here in an outage
             outage.local.settle_now((settlement,))
         try:
-            return cast("Settled", await answer)
+            return cast("Settled", await asyncio.shield(answer))  # what a request gives back as it ends is given back
         except StoreError:
             if settlement.token or not settlement.id:  # what is not remembered might be done twice
                 raise
-            outage.ledger.postpone(sent)
             return await self._later(settlement, is_first=True)
 
     async def _later(self, settlement: Settlement, *, is_first: bool) -> Settled:
