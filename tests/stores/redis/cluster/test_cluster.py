@@ -16,6 +16,7 @@ from asgi_ratelimit.stores.redis import clients, nodes, outage
 from asgi_ratelimit.stores.redis.nodes import MOST_CONNECTIONS
 from asgi_ratelimit.stores.redis.scan import Scan
 from asgi_ratelimit.testing import SteppedClock
+from tests.support.overriding import until_async
 from tests.support.redis_cluster import RedisCluster, asked, script_calls, slot_of
 from tests.support.trial import connections_of
 
@@ -240,6 +241,22 @@ async def test_closing_charges_each_node_with_what_was_admitted_without_it(
             asked(node, "CONFIG", "SET", "maxmemory", 0)
         await (asyncio.to_thread(asyncio.run, store.aclose()) if is_elsewhere else store.aclose())
         assert [await left(other, HOURLY, key) for key in keys] == [5] * 3
+
+
+async def test_an_idle_event_loop_charges_nodes_that_it_has_just_come_to_know(cluster: RedisCluster) -> None:
+    """The cluster was out before it had said which node has what."""
+    keys = [keys_on(cluster, at)[0] for at in range(3)]
+    async with open_on(cluster, on_error="local") as store, open_on(cluster) as other:
+
+        async def are_charged() -> bool:
+            return [await left(other, HOURLY, key) for key in keys] == [6] * 3
+
+        for node in cluster.primaries:
+            asked(node, "ACL", "SETUSER", "default", "-cluster")
+        assert [(await take(store, Charge(HOURLY, key, 4))).degraded for key in keys] == [True] * 3
+        for node in cluster.primaries:
+            asked(node, "ACL", "SETUSER", "default", "+@all")
+        await until_async(are_charged)
 
 
 async def test_a_failure_in_the_middle_of_a_batch(
