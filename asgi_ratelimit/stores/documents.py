@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Coroutine
 from types import NoneType
-from typing import Any
+from typing import Any, cast
 
 from ..buckets import escaped
 from ..clock import SystemClock, monotonic_us
@@ -98,8 +98,7 @@ class RedisDocuments:
 
     async def read(self, name: str) -> bytes | None:
         """The content of a document; ``None`` if there is none."""
-        content: bytes | None = await self._call("GET", self._key(name), kind=(bytes, NoneType))
-        return content
+        return cast("bytes | None", await self._call("GET", self._key(name), kind=(bytes, NoneType)))
 
     async def write(self, name: str, content: bytes, *, seconds: float | None = None) -> None:
         """Replace a document, whatever it was."""

@@ -191,17 +191,16 @@ class RedisStore:
 
     def _settle(self, settlement: Settlement) -> Awaitable[Settled]:
         """The answer to a settlement, which travels before anything that comes later."""
-        outage, actual = self._context.outage, settlement.actual
-        if settlement.degraded:
-            actual = settlement.booked.cost  # Redis keeps the mark, and this process what was charged
-            if not settlement.token:
-                if settlement.until_us:  # of a ticket, which others may redeem
-                    outage.ledger.postpone(self._open().within_slot(replace(settlement, actual=actual, degraded=False)))
-                return outage.settle(settlement)
+        outage, nodes = self._context.outage, self._open()
+        # Of a charge that was decided here, Redis keeps the mark, and this process what was charged
+        actual = settlement.booked.cost if settlement.degraded else settlement.actual
+        sent = nodes.within_slot(replace(settlement, actual=actual, degraded=False))
+        if settlement.degraded and not settlement.token:
+            if settlement.until_us:  # of a ticket, which others may redeem
+                outage.ledger.postpone(sent)
+            return outage.settle(settlement)
         if outage.ledger and settlement.id and outage.ledger.is_waiting(settlement):  # it was settled already
             return self._later(settlement, is_first=False)
-        nodes = self._open()
-        sent = nodes.within_slot(replace(settlement, actual=actual, degraded=False))
         return self._settled(settlement, nodes.answer(sent))
 
     async def _settled(self, settlement: Settlement, answer: Awaitable[Answer]) -> Settled:
