@@ -19,7 +19,7 @@ from ...decision import Charge, Decision, OnError, Take, checked_on_error
 from ...errors import QuotaError, StoreError, require_number
 from ...logs import FailureLog, logger
 from ...quotas import InFlight, Quota, TokenBucket
-from ..base import Settled, Settlement, lease_settlement
+from ..base import Settled, Settlement, lease_settlement, lock
 from ..memory import MemoryStore, Remembered
 
 # A charge of nothing.
@@ -171,7 +171,7 @@ class Outage:
         # By bucket, the least units of its share, which takes of any cost have for a period after a large one.
         self._least: Remembered[float] = Remembered(MOST_BUCKETS)
         # The quotas that shares are of.
-        self._whole: dict[Quota, Quota] = {}
+        self._whole: Remembered[Quota] = Remembered(MOST_BUCKETS)
         # The renewals of what this process holds of a bucket.
         self.held_of: Callable[[str], Sequence[Settlement]] = lambda bucket: ()
         # Puts back what this process holds, which a store that is back may have lost.
@@ -216,7 +216,8 @@ class Outage:
         return Decision(replace(take, max_wait=0.0), False, DENIED_FOR_US, states, now, degraded=True)
 
     def _decide_locally(self, take: Take, now: float) -> Decision:
-        charges = tuple([self._shared(charge, take, now) for charge in take.charges])
+        with lock:  # of other event loops
+            charges = tuple([self._shared(charge, take, now) for charge in take.charges])
         for charge in charges:
             if type(charge.quota) is InFlight:
                 self.local.settle_now(self.held_of(charge.bucket))
@@ -244,7 +245,7 @@ class Outage:
         (settled,) = await self.local.settle((settlement,))
         if settled.is_first and type(settlement.charge.quota) is not InFlight:
             charge = settlement.charge
-            whole = replace(charge, quota=self._whole.get(charge.quota, charge.quota))
+            whole = replace(charge, quota=self._whole.find(charge.quota, 0.0) or charge.quota)
             self.ledger.add(whole, settlement.actual - settlement.booked.cost)
         return settled
 
@@ -262,7 +263,7 @@ class Outage:
             least = min(2.0 ** math.ceil(math.log2(charge.cost)), charge.quota.most)  # so that a bucket has few shares
             self._least.add(charge.bucket, least, now, now + charge.quota.period_us)
             own = _share(charge.quota, self._replicas, least)
-        self._whole[own] = charge.quota
+        self._whole.add(own, charge.quota, now, math.inf)
         return replace(charge, quota=own)
 
 

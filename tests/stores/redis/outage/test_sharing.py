@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit import FixedWindow, Limiter, Quota, RedisStore, RollingWindow, TokenBucket
+from asgi_ratelimit import Charge, FixedWindow, Limiter, Quota, RedisStore, RollingWindow, Take, TokenBucket
+from asgi_ratelimit.clock import SystemClock
+from asgi_ratelimit.stores.redis.outage import Outage
 from tests.support.proxy import Proxy
 from tests.support.redis_server import RedisServer
 from tests.support.server import ROOT
@@ -97,6 +99,20 @@ def test_event_loops_that_repay_at_once(server: RedisServer) -> None:
         return remaining
 
     assert asyncio.run(left_of_all()) == {6}
+
+
+def test_event_loops_that_decide_at_once_in_an_outage() -> None:
+    """None stumbles over what another one forgets: the larger shares of large takes."""
+    outage, quota = Outage("local", 4, SystemClock(), 600.0), TokenBucket(100, 0.001, burst=10)
+    takes = [[Take((Charge(quota, f"{thread} {number}", 9),)) for number in range(4_000)] for thread in range(4)]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(lambda own: list(map(outage.decide, own)), takes))  # which raises what any has raised
+    finally:
+        sys.setswitchinterval(interval)
 
 
 # Closing
