@@ -12,12 +12,13 @@ from weakref import ref
 
 from redis.exceptions import NoScriptError, ResponseError
 
+from ...algorithms.rolling_window import MOST_BOOKED
 from ...background import keep, see_all_through
 from ...clock import Clock, monotonic_us
 from ...decision import Charge, Decision, Take
 from ...errors import ConfigurationError, StoreError, StoreUnavailable
 from ...logs import FailureLog
-from ...quotas import SECOND_US
+from ...quotas import BUCKETS_OF_ONE, SECOND_US, RollingWindow
 from ..base import Decisions, Observer, Settled, Settlement, StoreCall, joined, undoing
 from .batching import GroupCommit
 from .clients import CLOSE_WITHIN, LONGEST_IDLE_S, Connection, Server, store_error_of, timed_out
@@ -27,6 +28,9 @@ from .wire import HEAD, PEEK_ID, SCRIPT, SCRIPT_SHA, Action, Answer, NumberedTak
 
 # The most charges of token buckets in one call, so that Redis is never held for more than a few milliseconds.
 MOST_WEIGHT = 512
+
+# As how many charges a rolling window counts that has as many parts as slots can be booked for.
+LONG_WINDOW = MOST_BOOKED // BUCKETS_OF_ONE
 
 # Seconds between two trials where nobody takes anything.
 IDLE_RETRY_S = 1.0
@@ -139,8 +143,13 @@ class Node(GroupCommit[Action, Answer]):
         return settlement
 
     def weight_of(self, action: Action) -> int:
-        """As how many charges of a token bucket it counts, for the work that the script has with it."""
-        return sum([charge.quota.weight for charge in charges_of(action)])
+        """As how many charges of a token bucket it counts, for the work that the script has with it.
+
+        A rolling window can have thousands of parts where slots are booked ahead.
+        """
+        ahead = action.take.max_wait_us if isinstance(action, NumberedTake) else action.booked.slot - action.booked.at
+        quotas = [charge.quota for charge in charges_of(action)]
+        return sum([LONG_WINDOW if ahead > 0.0 and type(quota) is RollingWindow else quota.weight for quota in quotas])
 
     async def send(self, actions: list[Action]) -> Sequence[Answer | Exception]:
         """The answers to all actions; sums of the outage ledger for their buckets are charged before them."""

@@ -127,8 +127,7 @@ class RedisStore:
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget the buckets of these charges. Raises ``StoreError`` if Redis does not answer."""
-        prefix = self._context.prefix
-        await asyncio.gather(*[self._commands("DEL", f"{prefix}:{charge.bucket}") for charge in charges])
+        await asyncio.gather(*[self._commands("DEL", f"{self._context.prefix}:{each.bucket}") for each in charges])
         self._context.denials.forget(charges)
         self._context.outage.ledger.forget(charges)
         await self._context.outage.local.reset(charges)

@@ -144,20 +144,6 @@ async def test_the_answer_of_an_operation_that_is_unreadable(
         ]
 
 
-async def test_what_is_given_back_by_a_caller_that_is_cancelled(redis_url: str) -> None:
-    """It is given back, although it was not sent yet."""
-    async with limiter_on(redis_url) as limiter:
-        decision = await limiter.rate_limit("key")
-        under_way = asyncio.ensure_future(limiter.rate_limit("other"))
-        refund = asyncio.ensure_future(limiter.refund(decision))
-        await asyncio.sleep(0)
-        refund.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await refund
-        await under_way
-        assert (await limiter.peek("key")).remaining == 10
-
-
 async def test_processes_with_one_seed_settle_their_own_decisions(redis_url: str) -> None:
     """As programs have that repeat their numbers."""
     async with AsyncExitStack() as stack:
@@ -222,3 +208,12 @@ async def test_the_work_in_a_call_is_bounded(redis_url: str, redis_server: Redis
     assert [(decision.remaining, decision.degraded) for decision in decisions] == [(99 - n, False) for n in range(60)]
     assert script_calls(redis_server) > 5
     await store.aclose()
+
+
+async def test_calls_are_small_where_slots_are_booked_ahead(redis_url: str, redis_server: RedisServer) -> None:
+    """A rolling window can have thousands of parts then, which takes and settlements look at."""
+    async with limiter_on(redis_url, RollingWindow(1, 60)) as limiter:
+        booked = await asyncio.gather(*[limiter.pace("key") for _ in range(60)])
+        taken = script_calls(redis_server)
+        await asyncio.gather(*[limiter.cancel(each) for each in booked])
+    assert taken > 8 < script_calls(redis_server) - taken
