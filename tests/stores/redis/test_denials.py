@@ -159,10 +159,9 @@ def test_it_never_refuses_what_a_store_would_allow(flood: Iterator[tuple[int, Ta
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("quota", [FixedWindow(1, 0.05)])
-async def test_a_slot_that_is_free_again_is_not_refused_when_it_comes(quota: Quota) -> None:
+async def test_a_slot_that_is_free_again_is_not_refused_when_it_comes(front: Front) -> None:
     """It opens and closes in less time than a trip to the store takes: from when it opens on, the store is asked."""
-    front = Front()
+    quota = FixedWindow(1, 0.05)
     limiter, take = Limiter(quota, store=front.store, name="ahead"), Take((Charge(quota, "key", name="ahead"),))
     front.denials.note(front.store.take((take,))[0], front.denials.now_us())
     sent = front.denials.now_us()

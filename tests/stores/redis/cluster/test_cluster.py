@@ -52,6 +52,11 @@ def keys_on(cluster: RedisCluster, at: int, count: int = 1) -> list[str]:
     raise AssertionError("there are not that many")
 
 
+def on_all(cluster: RedisCluster, *command: Any) -> None:
+    for node in cluster.primaries:
+        asked(node, *command)
+
+
 def calls(cluster: RedisCluster) -> list[int]:
     """How often each primary was called."""
     return [script_calls(node) for node in cluster.primaries]
@@ -178,8 +183,8 @@ async def test_a_refusal_is_remembered(store: RedisStore, cluster: RedisCluster)
     assert calls(cluster) == before
 
 
-async def test_a_refund_reaches_every_node(store: RedisStore, cluster: RedisCluster) -> None:
-    """Each charge is given back, or charged more, where it was booked."""
+async def test_a_refund_and_a_reset_reach_every_node(store: RedisStore, cluster: RedisCluster) -> None:
+    """Each charge is given back, or charged more, where it was booked; then all buckets are as never used."""
     own, shared = keys_on(cluster, 0)[0], keys_on(cluster, 2)[0]
     limiter = Limiter(HOURLY, store=store)
     first = await limiter.take([*of(own, HOURLY), *of(shared, SHARED)])
@@ -188,12 +193,6 @@ async def test_a_refund_reaches_every_node(store: RedisStore, cluster: RedisClus
     await limiter.settle(second, 3)
     assert await left(store, HOURLY, own) == 7
     assert await left(store, SHARED, shared) == 2
-
-
-async def test_a_reset_reaches_every_node(store: RedisStore, cluster: RedisCluster) -> None:
-    """All buckets of the charges are as never used."""
-    own, shared = keys_on(cluster, 0)[0], keys_on(cluster, 2)[0]
-    await take(store, *of(own, HOURLY), *of(shared, SHARED))
     await store.reset([*of(own, HOURLY), *of(shared, SHARED)])
     assert (await left(store, HOURLY, own), await left(store, SHARED, shared)) == (10, 5)
 
@@ -234,11 +233,9 @@ async def test_closing_charges_each_node_with_what_was_admitted_without_it(
     keys = [keys_on(cluster, at)[0] for at in range(3)]
     async with open_on(cluster, on_error="local") as store, open_on(cluster) as other:
         assert not (await take(store, *[Charge(HOURLY, key) for key in keys])).degraded
-        for node in cluster.primaries:
-            asked(node, "CONFIG", "SET", "maxmemory", 1)
+        on_all(cluster, "CONFIG", "SET", "maxmemory", 1)
         assert [(await take(store, Charge(HOURLY, key, 4))).degraded for key in keys] == [True] * 3
-        for node in cluster.primaries:
-            asked(node, "CONFIG", "SET", "maxmemory", 0)
+        on_all(cluster, "CONFIG", "SET", "maxmemory", 0)
         await (asyncio.to_thread(asyncio.run, store.aclose()) if is_elsewhere else store.aclose())
         assert [await left(other, HOURLY, key) for key in keys] == [5] * 3
 
@@ -251,11 +248,9 @@ async def test_an_idle_event_loop_charges_nodes_that_it_has_just_come_to_know(cl
         async def are_charged() -> bool:
             return [await left(other, HOURLY, key) for key in keys] == [6] * 3
 
-        for node in cluster.primaries:
-            asked(node, "ACL", "SETUSER", "default", "-cluster")
+        on_all(cluster, "ACL", "SETUSER", "default", "-cluster")
         assert [(await take(store, Charge(HOURLY, key, 4))).degraded for key in keys] == [True] * 3
-        for node in cluster.primaries:
-            asked(node, "ACL", "SETUSER", "default", "+@all")
+        on_all(cluster, "ACL", "SETUSER", "default", "+@all")
         await until_async(are_charged)
 
 
@@ -267,11 +262,9 @@ async def test_a_failure_in_the_middle_of_a_batch(
     well, ill = keys_on(cluster, 0, 2)
     async with open_on(cluster, on_error="local") as store:
         await take(store, *of("other", HOURLY))
-        for node in cluster.primaries:
-            asked(node, "ACL", "SETUSER", "default", "resetkeys", f"~*{{{well}}}*", "~*{other}*")
+        on_all(cluster, "ACL", "SETUSER", "default", "resetkeys", f"~*{{{well}}}*", "~*{other}*")
         decisions = await asyncio.gather(*[take(store, *of(key, HOURLY)) for key in (well, ill)])
-        for node in cluster.primaries:
-            asked(node, "ACL", "SETUSER", "default", "allkeys")
+        on_all(cluster, "ACL", "SETUSER", "default", "allkeys")
         assert [decision.degraded for decision in decisions] == [False, True]
         taken = await until_back(store, ill)
     async with open_on(cluster) as store:
@@ -286,12 +279,10 @@ async def test_one_of_two_slots_fails(cluster: RedisCluster, monkeypatch: pytest
     well, ill = keys_on(cluster, 0, 2)
     async with open_on(cluster, on_error=on_error) as store:
         await take(store, *of("other", HOURLY))
-        for node in cluster.primaries:
-            asked(node, "ACL", "SETUSER", "default", "resetkeys", f"~*{{{well}}}*", "~*{other}*")
+        on_all(cluster, "ACL", "SETUSER", "default", "resetkeys", f"~*{{{well}}}*", "~*{other}*")
         decision = await take(store, *of(well, HOURLY), *of(ill, HOURLY))
         assert (decision.allowed, decision.degraded) == (on_error == "local", True)
-        for node in cluster.primaries:
-            asked(node, "ACL", "SETUSER", "default", "allkeys")
+        on_all(cluster, "ACL", "SETUSER", "default", "allkeys")
         await until_back(store, "other")
     async with open_on(cluster) as store:
         assert [await left(store, HOURLY, key) for key in (well, ill)] == [10 - decision.allowed] * 2
