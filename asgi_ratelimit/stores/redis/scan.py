@@ -65,15 +65,15 @@ class Scan:
             if self._server.kind == "cluster":
                 await commands("EVAL", TIME, 1, f"{self._prefix}:")  # opens the client, which then knows its nodes
                 nodes = commands.connection.client.get_primaries()
-            return [each for node in nodes async for each in self._of_node(commands, node, pattern, most)]
+            found = [each for node in nodes async for each in self._of_node(commands, node, pattern, most)]
+            return list({each.bucket: each for each in found}.values())  # Redis may return a key several times
         finally:
             await commands.aclose()
 
     async def _of_node(self, commands: Commands, node: Any, pattern: str, most: int) -> AsyncIterator[StoredBucket]:
         cursor, is_over = 0, False
         while not is_over:
-            options = ("MATCH", pattern, "COUNT", COUNT, "TYPE", "string")
-            cursor, keys = await commands("SCAN", cursor, *options, node=node)
+            cursor, keys = await commands("SCAN", cursor, "MATCH", pattern, "COUNT", COUNT, "TYPE", "string", node=node)
             self.looked += COUNT
             now_us = float(await commands("EVAL", TIME, 1, f"{self._prefix}:"))
             for text in keys:

@@ -177,5 +177,4 @@ async def test_a_slot_that_is_free_again_is_not_refused_when_it_comes(front: Fro
         opened += is_free
         refused += found is not None
         assert not (is_free and found is not None)
-    assert opened > 0
-    assert refused > 0
+    assert opened > 0 < refused

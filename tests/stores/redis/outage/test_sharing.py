@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -101,18 +102,15 @@ def test_event_loops_that_repay_at_once(server: RedisServer) -> None:
     assert asyncio.run(left_of_all()) == {6}
 
 
-def test_event_loops_that_decide_at_once_in_an_outage() -> None:
+def test_event_loops_that_decide_at_once_in_an_outage(request: pytest.FixtureRequest) -> None:
     """None stumbles over what another one forgets: the larger shares of large takes."""
     outage, quota = Outage("local", 4, SystemClock(), 600.0), TokenBucket(100, 0.001, burst=10)
     takes = [[Take((Charge(quota, f"{thread} {number}", 9),)) for number in range(4_000)] for thread in range(4)]
 
-    interval = sys.getswitchinterval()
+    request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
     sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(4) as threads:
-            list(threads.map(lambda own: list(map(outage.decide, own)), takes))  # which raises what any has raised
-    finally:
-        sys.setswitchinterval(interval)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda own: list(map(outage.decide, own)), takes))  # which raises what any has raised
 
 
 # Closing
