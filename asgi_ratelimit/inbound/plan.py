@@ -87,14 +87,14 @@ class Plan:
         self.settling: dict[str | None, CompiledRule] = {rule.name: rule for rule in settling}
         self.settles_by_bytes = any(rule.settles_by_bytes for rule in settling)
         self.settles_at_once = all(rule.settles_at_once for rule in settling)
-        self._max_delays = {rule.name: rule.max_delay for rule in reversed(rules) if not rule.shadow}
+        self._max_delays = {rule.name: rule.max_delay for rule in reversed(evaluated) if not rule.shadow}
         # Whether a request may wait for its slot instead of being refused
         self.may_wait = any(self._max_delays.values())
         # Whether a request may hold a place in flight, which it gives back at its end
         self.holds = any(callable(rule.quota) or has_places(rule.quota) for rule in evaluated)
         # The rules whose quotas the messages of a WebSocket take from
         self.throttling = [rule for rule in rules if rule.messages and not rule.shadow]
-        self.punishes = any(rule.penalty is not None for rule in rules)
+        self.punishes = any(rule.penalty is not None for rule in evaluated)
         # Whether the decision of the store stands as it is
         self.is_final = not (self.may_wait or self.punishes or self.shadows)
 

@@ -16,8 +16,8 @@ from anyio import lowlevel
 from fastapi import Depends, FastAPI, Header, Request, security
 from starlette.requests import HTTPConnection
 
-from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimit, RateLimitMiddleware, RedisStore, Rule, client_ip
-from asgi_ratelimit.keys import combine, header, path_param, state
+from asgi_ratelimit import ConfigurationError, MemoryStore, Penalty, RateLimit, RateLimitMiddleware, RedisStore, Rule
+from asgi_ratelimit.keys import client_ip, combine, header, path_param, state
 from asgi_ratelimit.logs import FailureLog
 from asgi_ratelimit.quotas import FixedWindow, TokenBucket
 from tests.support.asgi import ask, http, limited, ok, websocket
@@ -235,13 +235,14 @@ async def test_nobody_passes_a_quota_that_fails_and_denies() -> None:
 
 
 async def test_the_own_quota_limits_where_that_of_a_rule_fails_which_decides_alone() -> None:
-    """At its own cost and by its own key, once."""
+    """At its own cost and by its own key, once, with its own penalty and wait."""
     rule = Rule("/", breaks, only=True, key=lambda request: "one for all", cost=7)
-    app = rules(rule, own="5/minute", cost=2)
-    answers = [await ask(app) for _ in range(3)]
-    assert [answer.status for answer in answers] == [200, 200, 429]
-    assert answers[0].headers["ratelimit"] == '"per-minute";r=3;t=12'
-    assert (await ask(app, http(client=("192.0.2.2", 1)))).status == 200
+    for option, after in ({"penalty": Penalty("1 hour")}, "3600"), ({"max_delay": 4}, "8"):
+        app = rules(rule, own="5/minute", cost=2, **option)
+        answers = [await ask(app) for _ in range(3)]
+        assert [answer.headers.get("retry-after") for answer in answers] == [None, None, after]
+        assert answers[0].headers["ratelimit"] == '"per-minute";r=3;t=12'
+        assert (await ask(app, http(client=("192.0.2.2", 1)))).status == 200
 
 
 @pytest.mark.parametrize(("on_error", "status"), [(None, 503), ("local", 503), ("deny", 503), ("allow", 200)])
