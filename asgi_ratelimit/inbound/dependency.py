@@ -148,8 +148,9 @@ class RateLimit:
         self._names = [rule.name for rule in rules]  # the names of its rules, as of the route of the last request
         # The router of the last request, after a route of which rules without a name are named
         self._router: object = _NONE_YET
-        # The plan of the limit behind the enforcer of each app, behind its key, and whether no middleware was around it
-        self._plans: WeakKeyDictionary[Enforcer, tuple[KeyFunction, bool, Plan]] = WeakKeyDictionary()
+        # The plan of the limit behind the enforcer of each app, and for what it was made: the key and the quota that it
+        # takes over, and whether no middleware is around it
+        self._plans: WeakKeyDictionary[Enforcer, tuple[object, Plan]] = WeakKeyDictionary()
         keys = dict.fromkeys([rule.key for rule in rules if isinstance(rule.key, DependencyKey)])
         # The keys that dependencies return, by the names under which FastAPI passes them
         self._keys = {f"key_{number}": key for number, key in enumerate(keys, 1)}
@@ -179,8 +180,8 @@ class RateLimit:
         if self.unnamed and scope.get("router") is not self._router:
             self._follow(scope.get("router"))
         is_alone = limits.server_send is None  # so nothing says when the answer has ended
-        key, was_alone, plan = self._plans.get(enforcer, (None, None, None))
-        if plan is None or key is not enforcer.key or was_alone is not is_alone:
+        made_for, plan = self._plans.get(enforcer, (None, None))
+        if plan is None or made_for != (enforcer.key, enforcer.default, is_alone):
             plan = self._new_plan(enforcer, is_alone)
         try:
             planned = () if limits.is_exempt else plan.evaluate(scope)
@@ -215,8 +216,9 @@ class RateLimit:
 
         A limit without a key takes over the enforcer's. Trusted proxies are the enforcer's, unless the key knows them.
         """
-        inherited, rules = enforcer.key, list[CompiledRule]()
-        instead = None if enforcer.default is None else replace(enforcer.default, quota=())  # it is charged already
+        inherited, default, rules = enforcer.key, enforcer.default, list[CompiledRule]()
+        # What the middleware's own quota takes is taken already
+        instead = None if default is None else replace(default, quota=(), penalty=None, max_delay=0.0)
         for rule, name in zip(self.rules, self._names):
             key = inherited if rule.key is INHERITED_KEY else rule.key
             behind = replace(rule, name=name, key=key, fallback=address_key([key, inherited]), instead=instead)
@@ -228,7 +230,7 @@ class RateLimit:
         while True:
             live = watch_of(enforcer.store).live
             plan = Plan([rule for rule in under_overrides(rules, live, may_hold=not is_alone) if rule.quota])
-            self._plans[enforcer] = inherited, is_alone, plan
+            self._plans[enforcer] = (inherited, default, is_alone), plan
             if live is watch_of(enforcer.store).live:
                 return plan
 

@@ -6,6 +6,7 @@ import gc
 import json
 import re
 from copy import deepcopy
+from dataclasses import replace
 from typing import Annotated, Any
 from weakref import ref
 
@@ -16,6 +17,7 @@ from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
 from asgi_ratelimit import ConfigurationError, RateLimit, RateLimitMiddleware, RedisStore, Rule, limited_responses
+from asgi_ratelimit.inbound.plan import USUAL
 from asgi_ratelimit.keys import client_ip, combine, header, path_param
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
@@ -306,6 +308,14 @@ async def test_a_quota_that_fails(around: str | None, on_error: Any) -> None:
     if peer.status == 503:
         assert peer.headers["retry-after"] == "1"
         assert peer.problem["type"].endswith("#temporary-reduced-capacity")
+
+
+async def test_a_quota_that_fails_follows_that_of_the_middleware() -> None:
+    """Also where a file of limits has changed it."""
+    app = RateLimitMiddleware(a_route(Depends(RateLimit(lambda request: str(1 / 0)))))
+    assert (await ask(app)).status == 503
+    app.options_changed(replace(USUAL, quota="100/minute"))
+    assert (await ask(app)).status == 200
 
 
 # The answers
