@@ -196,9 +196,9 @@ class RequestLimits:
                 return self._answer_instead(self.pending)
             self.has_started = True
             if self.retry_after is not None and message.get("status", FINAL) >= self.retry_after[1]:
-                own = {name.lower() for name, _ in message.get("headers", ())}
-                lacking = [each for each in self.retry_after[0] if each[0] not in own]
-                message = {**message, "headers": [*message.get("headers", ()), *lacking]}
+                own = [*message.get("headers", ())]
+                lacking = [each for each in self.retry_after[0] if each[0] not in [name.lower() for name, _ in own]]
+                message = {**message, "headers": [*own, *lacking]}
             dialect = self.enforcer.dialect
             if dialect is not None and (self.reported or self.waited):
                 headers, more = [*message.get("headers", ())], dialect(self.reported) if self.reported else ()

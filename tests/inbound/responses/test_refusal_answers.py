@@ -106,7 +106,9 @@ def own_answer(connection: HTTPConnection, decision: Decision) -> Response:
 
 async def own_answer_later(connection: HTTPConnection, decision: Decision) -> Response:
     await lowlevel.checkpoint()
-    return own_answer(connection, decision)
+    answer = own_answer(connection, decision)
+    answer.raw_headers = iter(answer.raw_headers)  # type: ignore[assignment]  # ASGI allows it
+    return answer
 
 
 @pytest.mark.parametrize("on_limited", [own_answer, own_answer_later], ids=["sync", "async"])
