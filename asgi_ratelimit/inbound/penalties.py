@@ -153,16 +153,15 @@ async def apply_penalties(store: Store, decision: Decision) -> Decision:
     All other decisions lose their checks for blocks. A refusal that the store cannot count goes unpunished, and so
     does one that was decided without the store.
     """
-    if is_blocked(decision):
-        return without(decision, BlockCheck, is_left=True)
-    if not decision.allowed and not decision.degraded:
+    if not (decision.allowed or decision.degraded or is_blocked(decision)):
         refusing = {charge.name for charge in decision.refusing}
         for check in decision.charges:
             if isinstance(check, BlockCheck) and check.name in refusing:
                 with suppress(StoreError):
                     if await add_strike(store, check):
-                        return without(await store.peek(replace(decision.take, max_wait=0.0)), BlockCheck, is_left=True)
-    return without(decision, BlockCheck)
+                        now = await store.peek(replace(decision.take, max_wait=0.0))
+                        decision = now if is_blocked(now) else decision  # a short block may be over
+    return without(decision, BlockCheck, is_left=is_blocked(decision))
 
 
 async def add_strike(store: Store, check: BlockCheck) -> float:

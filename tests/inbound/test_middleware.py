@@ -6,10 +6,8 @@ import copy
 from typing import Any
 
 import pytest
-from anyio import lowlevel
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import HTTPConnection
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
@@ -91,20 +89,6 @@ def test_the_test_client_may_use_redis(redis_url: str) -> None:
 
 
 # What is charged
-
-
-async def tenant(connection: HTTPConnection) -> str:
-    await lowlevel.checkpoint()
-    return connection.headers["x-tenant"]
-
-
-@pytest.mark.parametrize("key", [tenant, lambda connection: connection.headers["x-tenant"].encode()])
-async def test_a_key_is_any_function_of_the_connection(key: Any) -> None:
-    """Sync or async, of text or bytes: who has the same key shares a bucket, all others do not."""
-    app = limited(ok, key=key)
-    acme, other = (http(headers=[(b"x-tenant", name)]) for name in (b"acme", b"other"))
-    left = [(await ask(app, scope)).headers["ratelimit"] for scope in (acme, acme, other)]
-    assert left == ['"per-minute";r=9;t=6', '"per-minute";r=8;t=6', '"per-minute";r=9;t=6']
 
 
 async def test_every_client_has_a_bucket() -> None:
