@@ -406,6 +406,8 @@ class Counts(BesideStore):
         with suppress(StoreError):  # the result of the last look then still counts
             await self._time.look()
         now = self._time.now_us() / SECOND_US
+        # Where a clock goes back, time stands still, or the minute that is over would be written anew, and lost
+        now = max(now, self._second if self._second - now < 60 else 0.0)
         for second in (self._second, int(now)) if self.in_process else (int(now - 0.5),):
             self._collect(*divmod(second, 60))
         self._second = int(now)
