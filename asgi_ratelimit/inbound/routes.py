@@ -222,13 +222,13 @@ def _why_unused(rule: CompiledRule, others: Sequence[CompiledRule], routes: Sequ
     if final is not None:
         return f"never applies, because {final!r} decides alone: narrow its path, or put this one first, with only=True"
     taking = [route for route in routes if _may_match(rule, route)]
-    taken = {rule.path, *[route.path for route in taking]} if taking else set()
-    others_paths = [route.path for route in routes if route.path not in taken]
-    near = get_close_matches(rule.path, others_paths, 1, 0.8 if taking else 0.5)
-    if not taking or (near and all(map(_is_for_all_pages, taking))):
-        places = [route.place for route in routes if route.path in near]
-        hint = f" The nearest route is {places[0]!r}." if places else ""
-        return f"matches no route of the app: are its path and methods complete?{hint}"
+    if all(map(_is_for_all_pages, taking)):  # also if none takes it; to compare all paths takes long
+        taken = {rule.path, *[route.path for route in taking]} if taking else set()
+        others_paths = [route.path for route in routes if route.path not in taken]
+        near = get_close_matches(rule.path, others_paths, 1, 0.8 if taking else 0.5)
+        hints = [f" The nearest route is {route.place!r}." for route in routes if route.path in near]
+        if hints or not taking:
+            return f"matches no route of the app: are its path and methods complete?{''.join(hints[:1])}"
     wider = None if rule.is_exemption else wider_than(rule.path, [route.path for route in routes])
     if wider is not None:
         return f"does not apply to all paths of the route, as {wider.partition('{')[0]}+1: write its path, {wider!r}"
