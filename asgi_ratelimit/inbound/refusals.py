@@ -42,7 +42,7 @@ RETRY_SOON: Final[Header] = (b"retry-after", b"1")  # for a 503: nobody knows wh
 async def own_answer(on_limited: OnLimited, scope: Scope, decision: Decision) -> ASGIApp | None:
     """The program's answer to a refusal, if it has one; ``TypeError`` for anything that is not an answer."""
     answer = await called(on_limited, connection_of(scope), decision) if _can_answer(scope) else None
-    if answer is None or callable(answer):
+    if answer is None or (callable(answer) and not isinstance(answer, type)):  # a class lacks its call
         return cast("ASGIApp | None", answer)
     if isinstance(answer, (Mapping, list)):
         return JSONResponse(answer, 429)

@@ -269,7 +269,7 @@ async def test_each_dependency_may_have_its_own_answer(has_middleware: bool) -> 
     assert set(json.loads(peer.body)) == {"wait"}
 
 
-@pytest.mark.parametrize("wrong", ["slow down", 429, LookupError("no template")], ids=repr)
+@pytest.mark.parametrize("wrong", ["slow down", 429, JSONResponse, LookupError("no template")], ids=repr)
 async def test_an_own_answer_that_fails_is_replaced(wrong: Any, caplog: pytest.LogCaptureFixture) -> None:
     """The request is refused as usual, and one log line says why, once: it raises, or returns something else."""
 
