@@ -116,7 +116,8 @@ def parse(
     date = unix_time(answer.headers.get("date"))
     server_now = now if date is None else date + age
     limits = [] if age > 0 else _limits(answer, chosen, server_now)[:MAX_PARTS]
-    report = ServerLimits(profile=chosen.name, limits=tuple([_bounded(limit, max_delay) for limit in limits]))
+    bounded = [replace(one, reset_after=max_delay) if (one.reset_after or 0.0) > max_delay else one for one in limits]
+    report = ServerLimits(profile=chosen.name, limits=tuple(bounded))
     kinds = (each for each in chosen.refusals if status in each.statuses and all(map(answer.has, each.signs)))
     refusal = next(kinds, None)
     if refusal is None or refusal.is_final:
@@ -132,11 +133,6 @@ def parse(
         scope=refusal.scope or answer.text(chosen.scopes),
         covers_all=any(map(answer.has, chosen.covers_all)),
     )
-
-
-def _bounded(limit: ServerLimit, max_delay: float) -> ServerLimit:
-    after = limit.reset_after
-    return limit if after is None or after <= max_delay else replace(limit, reset_after=max_delay)
 
 
 def _limits(answer: Answer, profile: Profile, server_now: float | None) -> list[ServerLimit]:

@@ -128,14 +128,11 @@ def _scopes(route: AppRoute, middleware: RouteMiddleware, method: str) -> Iterat
 
 def quotas_as_text(rule: CompiledRule, *, with_messages: bool = True) -> str:
     """The quotas of a rule as people write them, or the name of the function that returns them; then its messages'."""
-    texts = []
+    own = as_text(rule.constant_quotas) if rule.constant_quotas else ""
     if callable(rule.quota):
-        texts.append(f"by {getattr(rule.quota, '__name__', repr(rule.quota))}")
-    elif rule.quota:
-        texts.append(as_text(rule.quota))
-    if rule.messages and with_messages:
-        texts.append(f"messages {as_text(rule.messages)}")
-    return ", ".join(texts)
+        own = f"by {getattr(rule.quota, '__name__', repr(rule.quota))}"
+    messages = f"messages {as_text(rule.messages)}" if rule.messages and with_messages else ""
+    return ", ".join(filter(None, [own, messages]))
 
 
 def _is_of_fastapi(route: AppRoute) -> bool:

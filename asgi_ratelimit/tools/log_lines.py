@@ -288,12 +288,7 @@ def _names(entries: Sequence[dict[str, Any]], fields: Fields) -> dict[str, str]:
     """The name of each field: the given one, or the first that one of the objects has."""
     name_of = dict(fields)
     for field, names in NAMES.items():
-        present = next((name for name in names.split() if any(_has(entry, name) for entry in entries)), None)
-        if present is not None:
-            name_of.setdefault(field, present)
+        for name in names.split():
+            if any(isinstance(value_in(entry, name), (str, int, float)) for entry in entries):
+                name_of.setdefault(field, name)
     return name_of
-
-
-def _has(entry: dict[str, Any], name: str) -> bool:
-    value = value_in(entry, name)
-    return value is not None and not isinstance(value, (dict, list))
