@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from email.message import Message
 from email.utils import parsedate_to_datetime
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -16,8 +17,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ..profiles.definitions import Sign, Source, Sources, Unit, each_source
 
-# A mapping, such as ``httpx.Headers``, or pairs; names in any case.
-Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]]
+# A mapping, such as ``httpx.Headers``, the message of ``urllib``, or pairs; names in any case.
+Headers: TypeAlias = Mapping[str, str] | Message | Iterable[tuple[str | bytes, str | bytes]]
 
 # The most lines of headers that are read.
 MAX_HEADERS = 256
@@ -72,8 +73,8 @@ class Answer:
 
     def has(self, sign: Sign, name: str = "") -> bool:
         """Whether a source has a text, in any case; ``*`` at an end of the text stands for any other text."""
-        texts = self.texts(sign[0], name)
-        return any(fnmatchcase(text.lower(), sign[1].lower()) for text in texts) if sign[1] else not texts
+        texts, pattern = self.texts(sign[0], name), sign[1].lower().replace("[", "[[]").replace("?", "[?]")
+        return any(fnmatchcase(text.lower(), pattern) for text in texts) if pattern else not texts
 
     def names(self, sources: Iterable[Source]) -> list[str]:
         """What ``{name}`` stands for in any of these sources, in their order."""
@@ -92,7 +93,7 @@ class Answer:
 def _by_name(headers: Headers) -> dict[str, str]:
     """The values by name in lower case; the lines of one name are joined with a comma (RFC 9110, section 5.3)."""
     lines: dict[str, list[str]] = {}
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    pairs = headers.items() if isinstance(headers, (Mapping, Message)) else headers
     for pair in islice(pairs, MAX_HEADERS):
         name, value = [text.decode("latin-1") if isinstance(text, bytes) else text for text in pair]
         lines.setdefault(name.lower(), []).append(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from email import message_from_string
 
 import httpx
 import pytest
@@ -158,8 +159,9 @@ def test_there_are_64_limits_at_most() -> None:
         [(b"RateLimit", b'"a";r=1'), (b"ratelimit", b'"b";r=2')],
         [("ratelimit", '"a";r=1'), ("RATELIMIT", '"b";r=2')],
         httpx.Headers([("RateLimit", '"a";r=1'), ("RateLimit", '"b";r=2')]),
+        message_from_string('RateLimit: "a";r=1\nratelimit: "b";r=2\n'),
     ],
-    ids=["mapping", "bytes", "texts", "httpx"],
+    ids=["mapping", "bytes", "texts", "httpx", "urllib"],
 )
 def test_headers_come_in_several_forms(headers: object) -> None:
     """Names are in any case, and the lines of one name are one list."""

@@ -55,11 +55,11 @@ def test_a_profile_takes_ten_lines() -> None:
                 limit="X-Calls-Allowed", used="x-calls-made", reset="x-calls-until", window=60.0, bucket="x-calls-of"
             ),
         ),
-        refusals=(Refusal((420,), wait=5.0),),
+        refusals=(Refusal((420,), (("body:error", "Calm down [?]*"),), wait=5.0),),
     )
     headers = {"x-calls-allowed": "10", "x-calls-made": "4", "x-calls-until": "1m30s", "x-calls-of": "search"}
     limit = ServerLimit(limit=10, remaining=6, window=60, reset_after=90, bucket="search")
-    result = parse(420, headers, profile=calm)
+    result = parse(420, headers, profile=calm, body={"error": "calm down [?]!"})
     assert (result.limits, result.is_throttled, result.retry_after) == ((limit,), True, 5.0)
     assert not parse(429, headers, profile=calm).is_throttled
 
