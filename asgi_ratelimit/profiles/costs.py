@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any, NamedTuple, TypeAlias
 
 from ..decision import checked_actual
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, require_number, shows_use
 from ..quotas import MAX_UNITS
 
 # A token is about four bytes of text: four letters of English, or one and a third of Chinese.
@@ -228,6 +228,7 @@ class Ratio(NamedTuple):
 EXAMPLE = "LearnedEstimate(openai_estimate, by=model, weight=0.1, deviations=1, max_groups=1000)"
 
 
+@shows_use(EXAMPLE)
 @dataclass(eq=False)
 class LearnedEstimate:
     """A cost for requests: another estimate, times the ratio of actual cost to estimate of earlier requests.
@@ -253,10 +254,9 @@ class LearnedEstimate:
     def __post_init__(self) -> None:
         if not (callable(self.estimate) and callable(self.by)):
             raise ConfigurationError(f"estimate and by are functions, not {self.estimate!r} and {self.by!r}: {EXAMPLE}")
-        weight, deviations, groups = self.weight, self.deviations, self.max_groups
-        if not (0 < weight <= 1 and 0 <= deviations <= 100 and groups >= 1):
-            bounds = "weight is above 0 and at most 1, deviations from 0 to 100, max_groups at least 1"
-            raise ConfigurationError(f"{bounds}, not {weight!r}, {deviations!r} and {groups!r}: {EXAMPLE}")
+        require_number("weight is above 0 and at most 1", self.weight, math.ulp(0.0), 1, EXAMPLE)
+        require_number("deviations are from 0 to 100", self.deviations, 0, 100, EXAMPLE)
+        require_number("max_groups is at least 1", self.max_groups, 1, math.inf, EXAMPLE, int)
 
     def __call__(self, request: Any) -> Cost:
         """The cost to charge for a request. Raises ``ValueError`` for an estimate that is not a number from 0 up."""

@@ -52,13 +52,18 @@ class _Checked:
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        """Refuse a tuple without its comma, a source of another type, and an unknown unit or meaning."""
+        """Refuse a tuple without its comma, also around a pair, a source of another type, and an unknown choice."""
         for each in fields(self):  # type: ignore[arg-type]  # a dataclass
             name, value, choices = each.name, getattr(self, each.name), _CHOICES.get(each.name, ())
             if choices and value not in choices:
                 raise ConfigurationError(f'{name} must be one of {choices}, not {value!r}: {name}="{choices[0]}"')
             if str(each.type).startswith("tuple") and not isinstance(value, tuple):
                 raise ConfigurationError(f"{name} must be a tuple, not {value!r}: {name}=({value!r},)")
+            has_pairs = each.type in ("tuple[Sign, ...]", "tuple[tuple[str, int], ...]")
+            pairs = value if has_pairs else [value] if each.type == "Sign | None" else ()
+            if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs if pair is not None):
+                right = (value,) if has_pairs else (value, "*")
+                raise ConfigurationError(f"{name} must be of pairs, not {value!r}: {name}={right!r}")
             if each.type == "Sources" and not all(isinstance(one, str | float | int) for one in each_source(value)):
                 raise ConfigurationError(f'{name} must be a source or several, not {value!r}: {name}="x-{name}"')
 

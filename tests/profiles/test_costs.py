@@ -184,7 +184,7 @@ def test_an_estimate_that_is_no_cost(estimate: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"estimate": 100}, {"by": "model"}, {"weight": 0}, {"deviations": -1}, {"max_groups": 0}], ids=repr
+    "wrong", [{"estimate": 100}, {"by": "model"}, {"weight": 0}, {"deviations": "1"}, {"max_groups": 0}], ids=repr
 )
 def test_arguments_are_checked_at_once(wrong: dict[str, Any]) -> None:
     """The error quotes the value, and shows a right one."""

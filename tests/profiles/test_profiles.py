@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit import ConfigurationError, profiles
 from asgi_ratelimit.headers import ServerLimit, parse
-from asgi_ratelimit.profiles import PROFILES, LimitHeaders, Profile, Refusal, discord
+from asgi_ratelimit.profiles import PROFILES, LimitHeaders, Profile, Refusal, Routes, discord
 from asgi_ratelimit.profiles.definitions import LONGEST_SEGMENT
 from tests.headers.answers import EXAMPLES
 
@@ -72,6 +72,9 @@ def test_a_profile_takes_ten_lines() -> None:
         (lambda: Refusal(429), r"statuses must be a tuple, not 429: statuses=\(429,\)"),
         (lambda: Profile(name="p", limits=LimitHeaders(limit="x")), "limits must be a tuple, not LimitHeaders"),
         (lambda: Profile(name="p", drafts="ratelimit"), r"drafts must be a tuple, not .*: drafts=\('ratelimit',\)"),
+        (lambda: Refusal((429,), ("via", "*")), r"signs must be of pairs, not .*: signs=\(\('via', '\*'\),\)"),
+        (lambda: LimitHeaders(exhausted="via"), r"exhausted must be of pairs, not .*: exhausted=\('via', '\*'\)"),
+        (lambda: Routes(majors=("a", 1)), r"majors must be of pairs, not .*: majors=\(\('a', 1\),\)"),
     ],
 )
 def test_what_is_no_profile_is_refused(build: Callable[[], object], message: str) -> None:
