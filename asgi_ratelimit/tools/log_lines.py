@@ -254,7 +254,7 @@ def json_parser(entries: Sequence[dict[str, Any]], key: str, fields: Fields, *, 
                 raise ValueError(f"its {field} is {shown}, {error}: --field {field}=NAME") from error
 
         method, path = read("path", _method_and_path)
-        if "method" in name_of or (needs_method and not method):
+        if (needs_method and not method) or value_in(entry, name_of.get("method", "")) is not None:
             method = read("method", _method)
         client = EVERYBODY if key == "all" else read("client", lambda value: client_of(_key_of(value)))
         return read("time", time_us_of), client, method or "GET", path

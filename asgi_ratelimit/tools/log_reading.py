@@ -56,7 +56,7 @@ class LogReader:
     late: int = 0
     """Requests so far out of order that their time is not exact."""
     in_whole_seconds: bool = False
-    """Whether the times are whole seconds, over which the requests were spread."""
+    """Whether the times of a log are whole seconds, over which its requests were spread."""
 
     def requests(self) -> Iterator[LoggedRequest]:
         """All requests.
@@ -72,11 +72,14 @@ class LogReader:
 
         Those in whole seconds are spread over their second.
         """
-        ordered = self._sorted(heapq.merge(*logs, key=_time_of))
-        first = list(islice(ordered, LOOKS))
-        self.in_whole_seconds = bool(first) and not any(each[0] % SECOND_US for each in first)
-        ordered = chain(first, ordered)
+        ordered = self._sorted(heapq.merge(*[self._looked_at(iter(log)) for log in logs], key=_time_of))
         yield from _spread(ordered) if self.in_whole_seconds else ordered
+
+    def _looked_at(self, log: Iterator[LoggedRequest]) -> Iterator[LoggedRequest]:
+        """The requests of a log, after a look at the times of the first ones."""
+        first = list(islice(log, LOOKS))
+        self.in_whole_seconds |= bool(first) and not any(each[0] % SECOND_US for each in first)
+        return chain(first, log)
 
     def _sorted(self, requests: Iterator[LoggedRequest]) -> Iterator[LoggedRequest]:
         """The requests in order; one that comes a window too late gets the time of the latest before it."""
@@ -179,7 +182,7 @@ def _spread(requests: Iterable[LoggedRequest]) -> Iterator[LoggedRequest]:
     latest = 0.0
     for at, group in groupby(requests, key=_time_of):
         while same := list(islice(group, WINDOW)):
-            step = SECOND_US / len(same)
+            step = 0.0 if at % SECOND_US else SECOND_US / len(same)
             for place, (_, key, method, path) in enumerate(same):
                 latest = max(latest, at + place * step // 1.0)
                 yield latest, key, method, path

@@ -112,9 +112,10 @@ def test_another_key_or_field_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_method_is_asked_for_where_rules_name_methods(tmp_path: Path) -> None:
-    """Else a request without one is GET."""
+    """Else a request without one is GET, also beside others that have one: a WebSocket's is null."""
     line = json.dumps({"time": AT / 1e6, "ip": CLIENT, "path": PATH})
-    assert read(tmp_path, [line]) == [GET]
+    lines = [line.replace("}", f"{more}}}") for more in ("", ', "method": "GET"', ', "method": null')]
+    assert [method for _, _, method, _ in read(tmp_path, lines)] == ["GET"] * 3
     with pytest.raises(ConfigurationError, match=r"its method is missing, .*: --field method=NAME"):
         read(tmp_path, [line], needs_method=True)
     with_method = line.replace("}", ', "verb": "GET"}')

@@ -163,9 +163,10 @@ def times(*logs: list[float]) -> list[float]:
 
 
 def test_whole_seconds_are_spread() -> None:
-    """In the order of their lines; a fraction anywhere means that the log has fractions."""
-    requests, reader = in_order([(S, key, "GET", "/") for key in "abcd"], [at(2 * S)])
-    assert [each[0] for each in requests] == [S, 1.25 * S, 1.5 * S, 1.75 * S, 2 * S]
+    """In the order of their lines; a fraction anywhere means that the log has fractions, and another one may not."""
+    fractions = [at(each * S) for each in (0.5, 2.5, 2.5)]
+    requests, reader = in_order(fractions, [(S, key, "GET", "/") for key in "abcd"], [at(2 * S)])
+    assert [each[0] / S for each in requests] == [0.5, 1, 1.25, 1.5, 1.75, 2, 2.5, 2.5]
     assert reader.in_whole_seconds
     assert times([S, S, 1.5 * S]) == [S, S, 1.5 * S]
 
