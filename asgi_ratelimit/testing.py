@@ -44,7 +44,8 @@ class SteppedClock:
 
     def advance(self, seconds: float) -> None:
         """Move the clock by ``seconds``, rounded up to whole microseconds; a negative number sets it back."""
-        self._now_us += math.ceil(round(_seconds(seconds, "clock.advance(1.5)") * 1e6, 1))
+        step_us = math.ceil(round(_seconds(seconds, "clock.advance(1.5)") * 1e6, 1))
+        self._now_us += step_us  # with no call in between, in which another thread might move it
 
     def move_to(self, now: float) -> None:
         """Set the time to ``now`` seconds since the epoch."""
