@@ -19,6 +19,7 @@ from ...buckets import as_bytes, digest
 from ...decision import checked_cost
 from ...inbound.config import Tier
 from ...inbound.plan import RuleTable
+from ...inbound.routes import walk
 from ...inbound.user_functions import takes
 from ...quota_text import as_text, explain, parse_quotas
 from ...quotas import Quota, has_places
@@ -147,6 +148,7 @@ def load_app(options: argparse.Namespace, example: str) -> Any:
         if not callable(app) or not takes(app, 3):
             kind = f"{type(app).__name__!r} is not an ASGI app, which takes scope, receive and send"
             raise ValueError(f"{kind}; a function that makes one needs --factory")
+        list(walk(app, builds=True))  # its middlewares are the program's, too
         return app
     except (Exception, SystemExit) as error:  # the module is the program's, which may raise whatever it likes
         why, mend = str(error), example

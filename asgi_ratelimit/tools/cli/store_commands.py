@@ -68,7 +68,7 @@ def add_commands(commands: Any) -> None:
         if "--for" in arguments:
             parser.add_argument("--for", dest="lasting", required=run is block, help='how long, such as "1 hour"')
         if run not in (peek, buckets, history):
-            parser.add_argument("--by", default=os.environ.get("USER"), help="whom the history names (default: $USER)")
+            parser.add_argument("--by", default=os.environ.get("USER") or None, help="for the history (default: $USER)")
     parser = commands.choices["buckets"]
     parser.add_argument("--name", help="only those of this rule or limiter")
     parser.add_argument("--count", type=int, default=SHOWN, help=f"how many to show (default: {SHOWN})")

@@ -53,6 +53,8 @@ def wsgi(environ, start_response): ...
 
 class Holder:
     app = app
+
+unbuilt = FastAPI(middleware=[(lambda app: {}["SECRET"], (), {})])
 """
 
 TABLE = """\
@@ -129,6 +131,7 @@ RAISING = "\nraise RuntimeError('boom\\nat import')"
         ("broken:app", "SyntaxError: invalid syntax (broken.py, line 1)"),
         ("main:make", "'function' is not an ASGI app, which takes scope, receive and send; a function that makes one"),
         ("main:number --factory", "'int' is not an ASGI app"),
+        ("main:unbuilt", "KeyError: 'SECRET' (main.py, line "),
     ],
 )
 @pytest.mark.parametrize("command", ["routes", "check"])
@@ -230,9 +233,9 @@ def test_limits_that_need_another_name(command: str, folder: Path, run: Callable
 
 
 def test_check_is_content(run: Callable[..., Run]) -> None:
-    """With exit code 0, for an app and for quotas."""
+    """With exit code 0, for an app and for quotas, of which a cost takes just all that they give at once."""
     assert run("check", "main:app").out.endswith("\nno findings\n")
-    done = run("check", "10/s burst 20; 1000/hour")
+    done = run("check", "10/s burst 20; 1000/hour; 3 at once", "--cost", "20")
     assert (done.code, done.out.splitlines()[-1]) == (0, "no findings")
     checked = json.loads(run("check", "2/s", "--cost", "3", "--json").out)
     assert [limit["quotas"] for limit in checked["limits"]] == ["2/second"]

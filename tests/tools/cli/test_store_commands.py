@@ -37,6 +37,7 @@ NOT_USED = "warning: nobody has used '{}' in the last hour, but"
 def run(redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     """Run the command on a store that the environment names; its exit code, and its output as JSON or as text."""
     monkeypatch.setenv("ASGI_RATELIMIT_STORE", redis_url)
+    monkeypatch.setenv("USER", "")
 
     def run(*arguments: str) -> tuple[int, Any]:
         code = main(arguments)
