@@ -119,8 +119,7 @@ def test_a_thread_waits_by_moving_the_clock() -> None:
 
     class Interrupted(float):
         def __float__(self) -> float:
-            clock.wait(event, 1.0)
-            return 0.5
+            return clock.wait(event, 1.0) or 0.5
 
     clock.wait(event, Interrupted())
     event.set()

@@ -162,9 +162,8 @@ def times(*logs: list[float]) -> list[float]:
 
 def test_whole_seconds_are_spread() -> None:
     """In the order of their lines; a fraction anywhere means that the log has fractions, and another one may not."""
-    fractions = [at(each * S) for each in (0.5, 2.5, 2.5)]
-    requests, reader = in_order(fractions, [(S, key, "GET", "/") for key in "abcd"], [at(2 * S)])
-    assert [each[0] / S for each in requests] == [0.5, 1, 1.25, 1.5, 1.75, 2, 2.5, 2.5]
+    requests, reader = in_order([at(S / 2)] * 2, [(S, key, "GET", "/") for key in "abcd"], [at(2 * S)])
+    assert [each[0] / S for each in requests] == [0.5, 0.5, 1, 1.25, 1.5, 1.75, 2]
     assert reader.in_whole_seconds
     assert times([S, S, 1.5 * S]) == [S, S, 1.5 * S]
 

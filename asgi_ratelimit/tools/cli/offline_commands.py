@@ -10,13 +10,14 @@ import secrets
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from traceback import extract_tb
 from typing import Any
 
 from ...buckets import as_bytes, digest
 from ...decision import checked_cost
+from ...errors import RateLimitError
 from ...inbound.config import Tier
 from ...inbound.plan import RuleTable
 from ...inbound.routes import walk
@@ -141,15 +142,15 @@ def load_app(options: argparse.Namespace, example: str) -> Any:
         if not module or not attribute or module.endswith(".py"):
             raise ValueError("it must be a module, not a file, and a colon and an attribute")
         add_folder(options.app_dir)
-        app: Any = import_module(module)
-        for name in attribute.split("."):
-            app = getattr(app, name)
+        app: Any = resolve_name(options.app)
         app = app() if options.factory and callable(app) and takes(app, 0) else app
         if not callable(app) or not takes(app, 3):
             kind = f"{type(app).__name__!r} is not an ASGI app, which takes scope, receive and send"
             raise ValueError(f"{kind}; a function that makes one needs --factory")
         list(walk(app, builds=True))  # its middlewares are the program's, too
         return app
+    except RateLimitError:  # a mistake in its limits
+        raise
     except (Exception, SystemExit) as error:  # the module is the program's, which may raise whatever it likes
         why, mend = str(error), example
         if isinstance(error, ModuleNotFoundError):
