@@ -135,8 +135,6 @@ def anthropic_usage(answer: Any) -> Usage | None:
             used.setdefault("input_tokens", uncached + (_units(usage.get("cache_creation_input_tokens")) or 0))
         if output is not None and entry.get("type") != "message_start":  # there, it is only the beginning
             used.setdefault("output_tokens", output)
-        if len(used) == 2:
-            break
     return used or None
 
 
@@ -260,8 +258,7 @@ class LearnedEstimate:
 
     def __call__(self, request: Any) -> Cost:
         """The cost to charge for a request. Raises ``ValueError`` for an estimate that is not a number from 0 up."""
-        estimate = self.estimate(request)
-        group = self.by(request)
+        estimate, group = self.estimate(request), self.by(request)
         with self._lock:
             ratios = self._ratios.get(group, {})
         costs = {name: self._cost(units, ratios.get(name, Ratio())) for name, units in _by_name(estimate).items()}
