@@ -108,8 +108,7 @@ class Sender:
                 if here_us > 0.0:  # without the store, only pauses that began here are known
                     yield from self._sleep_in_time(paced, here_us)
                 if decision.wait_us <= 0.0 or not (yield from self._pauses.has_begun(paced.key, decision)):
-                    if decision.id:  # else an outage lets everybody pass
-                        yield from self._waiter.depart(decision.take.charges)
+                    yield from self._waiter.depart(decision)
                     return decision if decision.take is paced.take else without(decision, Condition)
             except GeneratorExit:
                 raise

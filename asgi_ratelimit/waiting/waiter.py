@@ -182,9 +182,9 @@ class SlotWaiter:
 
     def departed(self, decision: Decision) -> Flow[Decision]:
         """The decision when its call may leave; it then leaves, or passes its slot on."""
-        if self.departs and decision.id:  # else an outage lets everybody pass
+        if self.departs:
             try:
-                yield from self.depart(decision.take.charges)
+                yield from self.depart(decision)
             except GeneratorExit:
                 raise
             except BaseException:
@@ -192,10 +192,15 @@ class SlotWaiter:
                 raise
         return decision
 
-    def depart(self, charges: Sequence[Charge]) -> Flow[None]:
-        """Wait until a call whose slot has come may leave, behind earlier ones of its first bucket; it then leaves."""
+    def depart(self, decision: Decision, *only: Charge) -> Flow[None]:
+        """Wait until a call whose slot has come may leave, behind earlier ones of its first bucket; it then leaves.
+
+        It keeps its distance in all of its buckets, or ``only`` in those of some charges; in none if an outage lets it
+        pass, which its decision shows by having no id.
+        """
+        charges = only or decision.take.charges
         turn, depart = ("departure", charges[0].bucket), self._waiters.spacing.depart
-        if not (turn in self._turns or depart(charges, self.now_us(), self._margin)[0]):
+        if not decision.id or not (turn in self._turns or depart(charges, self.now_us(), self._margin)[0]):
             return
         place = yield from self._turns.wait_and_enter(turn, self.clock, math.inf)
         try:

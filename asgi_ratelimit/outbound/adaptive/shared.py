@@ -233,7 +233,7 @@ class Admission:
                 is_held_up = model.is_held_up(call, self._now_us())
             declared = [need.charge for need in needs if need.purpose == "quota" and not is_held_up]
             if declared:
-                yield from self._slots.depart(declared)
+                yield from self._slots.depart(decision, *declared)
             return True
         with self._locked as model:
             must_read = self._hold(call, needs, states)

@@ -55,11 +55,12 @@ def test_a_request_that_leaves_late_moves_those_behind_it() -> None:
 
 
 @pytest.mark.anyio
-async def test_nothing_is_stuck_without_redis(server: RedisServer) -> None:
-    """While it is gone, transports go on with what they know."""
-    store = RedisStore(server.url)
-    transport = AdaptiveTransport(httpx.MockTransport(lambda _: httpx.Response(200)), quota="1000/s", store=store)
-    async with httpx.AsyncClient(transport=transport) as client:
+@pytest.mark.parametrize(("on_error", "quota"), [("local", "1000/s"), ("allow", "1/minute")])
+async def test_nothing_is_stuck_without_redis(server: RedisServer, on_error: Any, quota: str) -> None:
+    """While it is gone, transports go on with what they know, or let all pass."""
+    store = RedisStore(server.url, on_error=on_error)
+    transport = AdaptiveTransport(httpx.MockTransport(lambda _: httpx.Response(200)), quota=quota, store=store)
+    async with asyncio.timeout(60), httpx.AsyncClient(transport=transport) as client:
         assert (await client.get(HOST)).status_code == 200
         server.kill()
         answers = await asyncio.gather(*[client.get(HOST + CHANNEL) for _ in range(10)])
