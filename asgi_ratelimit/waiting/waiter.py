@@ -146,16 +146,17 @@ class SlotWaiter:
         now_us, charges = self.now_us(), take.charges
         booked = take if deadline_us is None else replace(take, max_wait=max(deadline_us - now_us, 0.0) / SECOND_US)
         deadline_us = now_us + take.max_wait_us if deadline_us is None else deadline_us
-        if len(charges) > 1 and any(charge.key != charges[-1].key for charge in charges):
+        several = len(charges) > 1 and any(charge.key != charges[-1].key for charge in charges)
+        if several and not (take.operation is not None and (yield from self.peeked(take)).repeated):
             decision, has_left = yield from self._wait_with_own_keys(take, priority, deadline_us)
         elif take.operation is not None:
-            decision = yield from self._book_operation(booked, deadline_us)
-            has_left = decision.repeated  # a call whose operation another one has booked does not count
+            decision, has_left = (yield from self._book_operation(booked, deadline_us)), False
         else:
             decision, has_left = yield from self._book_and_sleep(take, booked, priority, deadline_us)
         if not decision.allowed:
             raise pace_timeout(take, decision)
-        return decision if has_left else (yield from self.departed(decision))
+        # A call whose operation another one has booked does not count
+        return decision if has_left or decision.repeated else (yield from self.departed(decision))
 
     def try_take(self, take: Take) -> Flow[Decision]:
         """Send a take to the store once; if the caller is cancelled meanwhile, what it has booked is given back."""

@@ -139,21 +139,24 @@ def shared(request: pytest.FixtureRequest) -> tuple[SteppedClock, Store]:
 
 
 @KINDS
-def test_callers_of_one_operation_leave_together(shared: tuple[SteppedClock, Store], quota: Quota) -> None:
+@pytest.mark.parametrize("of", ["key", "all"])
+def test_callers_of_one_operation_leave_together(shared: tuple[SteppedClock, Store], quota: Quota, of: str) -> None:
     """At the slot that was charged once: none counts as a call of its own, and none is late because of the others."""
     clock, store = shared
-    limiter, left = Limiter(quota, store=store), list[float]()
+    limiter, left = Limiter([quota, TokenBucket(50, name="all")], store=store), list[float]()
+    key = {quota.name: "key", "all": of}
 
     async def call() -> None:
-        await limiter.acquire("key", operation="job")
+        await limiter.acquire(key, operation="job")
         left.append(clock.now)
 
     async def main() -> None:
-        await limiter.rate_limit("key", quota.limit)
-        slot = (await limiter.peek("key")).retry_after
+        await limiter.rate_limit(key, quota.limit)
+        slot = (await limiter.peek(key)).retry_after
         await asyncio.gather(*[call() for _ in range(3)])
-        assert left == [slot] * 3
-        assert await limiter.waiting("key") == 0
+        await limiter.acquire(key, operation="job", max_delay=1)
+        assert [*left, clock.now] == pytest.approx([slot] * 4, abs=0.05)
+        assert await limiter.waiting(key) == 0
 
     clock.run(main())
 
