@@ -433,10 +433,16 @@ class CallSpacing:
                 kind: Any = type(own)
                 if kind is FixedWindow or not cost:  # a condition costs nothing
                     continue
-                last, quota, state = before[bucket] = rows.get(bucket, NEVER_LEFT)
+                last, quota, state = rows.get(bucket, NEVER_LEFT)
                 if last is not own:
-                    metered = _metered(own, margin, self._is_real)
-                    quota, state = metered, state if metered == quota else None
+                    metered: Any = _metered(own, margin, self._is_real)
+                    if metered != quota and kind is TokenBucket and state is not None:
+                        # Another margin, or a changed limit: what is used stays used, up to the burst
+                        state = now_us + min((state - now_us) * quota.rate, metered.burst) / metered.rate
+                    elif metered != quota:
+                        state = None
+                    quota = metered
+                before[bucket] = own, quota, state
                 if kind is TokenBucket:
                     room_us = (quota.burst - cost) / quota.rate if cost < quota.burst else 0.0
                     empty_us = now_us if state is None or state < now_us else state

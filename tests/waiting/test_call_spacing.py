@@ -146,6 +146,13 @@ def test_all_uses_of_a_bucket_are_spaced_together(redis_url: str) -> None:
     assert min(later - before for before, later in itertools.pairwise(left)) > 0.0099
 
 
+def test_calls_with_and_without_a_margin_are_spaced_together() -> None:
+    """What one of them has used of their bucket counts for the other, at its own rate, and up to a lower burst."""
+    departures, own = CallSpacing(), [TokenBucket(18, burst=9), TokenBucket(18, burst=9), TokenBucket(1, burst=1)]
+    waits = [departures.depart((Charge(each, "a", each.burst),), 0.0, 0.1 * (each is own[0]))[0] for each in own]
+    assert waits == pytest.approx([0.0, 9e6 / 18, 1e6])
+
+
 def test_databases_of_one_server_are_spaced_apart() -> None:
     """Their buckets are others, also where clients say which database it is, and whatever the clock is."""
 
