@@ -16,7 +16,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 from ...headers import ServerLimit, ServerLimits
 from ...hooks import ChangeKind
@@ -31,10 +31,10 @@ from .learned_buckets import LEAST, SERVER_ERROR, Bucket, PioneerBucket, Rate, R
 MAX_MISSES = 3
 
 MAX_HOSTS = 1_000
-# The most routes and buckets of a host; beyond that, those that were not used for the longest time are forgotten.
+# The most routes of a host; beyond that, those that were not used for the longest time are forgotten.
 MAX_ROUTES = 10_000
 
-# A route or a bucket that was not used for this long is forgotten.
+# A route that was not used for this long is forgotten, and with the last one its section and its buckets.
 FORGET_AFTER_US = 600 * SECOND_US
 
 # At this part of the answers that lead to a ban, a host is left alone.
@@ -46,7 +46,7 @@ EVERYTHING = "everything"
 # Called with a host, a bucket, and a change: its kind, and a text.
 OnChange = Callable[[str, Bucket, ChangeKind, str], None]
 
-T = TypeVar("T", "Host", "Route", ReportedBucket)
+T = TypeVar("T", "Host", "Route")
 
 
 class LearnedLimit(NamedTuple):
@@ -69,7 +69,7 @@ class Record(NamedTuple):
     is_of_all: bool
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class Section:
     """Routes that begin alike: their pioneer, and the buckets of their last answer, which a new route begins with."""
 
@@ -128,8 +128,10 @@ class Host:
     bad: deque[float] = field(default_factory=deque)
     shared: tuple[ReportedBucket, ...] = ()
     routes: OrderedDict[str, Route] = field(default_factory=OrderedDict)
-    sections: dict[str, Section] = field(default_factory=dict)
-    buckets: OrderedDict[str, ReportedBucket] = field(default_factory=OrderedDict)
+    sections: WeakValueDictionary[str, Section] = field(default_factory=WeakValueDictionary)
+    """Those of its routes."""
+    buckets: WeakValueDictionary[str, ReportedBucket] = field(default_factory=WeakValueDictionary)
+    """Those that a route, a section, ``shared`` or a request under way refers to."""
     used_us: float = math.inf
     """A host is forgotten only if there are too many."""
 
@@ -353,10 +355,8 @@ class Model:
         """The bucket of this name."""
         bucket = host.buckets.get(key)
         if bucket is None:
-            _forget(host.buckets, now_us)
-            bucket = host.buckets[key] = ReportedBucket(key, used_us=now_us)
+            bucket = host.buckets[key] = ReportedBucket(key)
             bucket.probe(now_us)
-        host.buckets.move_to_end(key)
         return bucket
 
     def _recognise(self, host: Host, profile_name: str) -> None:
@@ -494,7 +494,7 @@ def _section(host: Host, key: str, path: str, now_us: float) -> Section:
     if section is None:
         section = Section(name, PioneerBucket(name))
         section.pioneer.probe(now_us)
-        if not host.has_routes and len(host.sections) < MAX_HOSTS:
+        if not host.has_routes:
             host.sections[name] = section
     return section
 

@@ -147,26 +147,29 @@ def two_resources(service: list[tuple[str, float]]) -> Any:
         service.append((resource, minute))
         left = 10 - service.count((resource, minute))
         headers = {"x-ratelimit-limit": "10", "x-ratelimit-remaining": str(max(left, 0))}
-        headers |= {"x-ratelimit-reset": f"{minute * 60 + 60:.0f}", "x-ratelimit-resource": resource}
+        headers |= {"x-ratelimit-reset": f"{minute * 60 + 60 - now:.3f}", "x-ratelimit-resource": resource}
         return (200, headers) if left >= 0 else (429, headers | {"retry-after": f"{minute * 60 + 60 - now:.0f}"})
 
     return script
 
 
-def test_a_bucket_that_routes_share_is_not_forgotten_under_them() -> None:
-    """Its window is over when the answer to another path reports a new bucket; the routes go on to share it."""
+@pytest.mark.parametrize(("quiet", "refused"), [(65, 0), (725, 3)])
+def test_a_bucket_that_routes_share_is_not_forgotten_under_them(quiet: float, refused: int) -> None:
+    """Its window is over when the answer to another path reports a new bucket; the routes go on to share it.
+
+    Or, if none of them was used for long, all of them have forgotten it, and each begins with a pioneer.
+    """
     caller = Caller(two_resources([]), profile="github", retries=0)
 
     async def main(client: httpx.AsyncClient) -> list[int]:
         paths = ["/users/a", "/orgs/b", "/gists"]
         for path in paths:
             await client.get(path)
-        await asyncio.sleep(65)
+        await asyncio.sleep(quiet)
         await client.get("/search")
-        answers = await asyncio.gather(*[client.get(path) for _ in range(8) for path in paths])
-        return [answer.status_code for answer in answers]
+        return [answer.status_code for answer in await asyncio.gather(*map(client.get, paths * 8))]
 
-    assert caller.run(main) == [200] * 24
+    assert caller.run(main).count(200) >= 24 - refused
 
 
 def test_an_answer_that_reports_its_limits_twice() -> None:
