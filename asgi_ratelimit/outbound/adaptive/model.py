@@ -59,14 +59,10 @@ class LearnedLimit(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What one process publishes about a route: the ``profile`` of its host's answers, and its limits.
-
-    ``is_of_all``: all routes share them.
-    """
+    """What one process publishes about a route: the ``profile`` of its host's answers, and its limits."""
 
     profile: str
     limits: tuple[LearnedLimit, ...]
-    is_of_all: bool
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
@@ -331,8 +327,6 @@ class Model:
             bucket.adopt(limit.limit, limit.cost, limit.rate, now_us, ahead_us)
             self._limit_changed(host, bucket, before, now_us)
             buckets[bucket] = None
-        if record.is_of_all:
-            host.shared = tuple(buckets)
         self._know(host, route, tuple(buckets), True)
         route.section.record, route.section.recorded_us = record, now_us
         opened = [route.section.pioneer, *([host.everything] if host.everything.epoch == 1 else [])]

@@ -77,7 +77,7 @@ PARTS = 60
 # The most learned buckets that a take charges, those with the least left; more are too many for one take.
 MOST_LIMITS = 4
 
-FORMAT = 5
+FORMAT = 6
 CACHED = 4096
 
 
@@ -335,11 +335,11 @@ class Admission:
         with contextlib.suppress(StoreError):
             written = yield from self._record(host, section.name)
             shared, newer = _limits(route.buckets), []
-            record = written or Record(host.profile.name, shared, False)
+            record = written or Record(host.profile.name, shared)
             for limit in record.limits:
                 of_bucket = yield from self._record(host, f"bucket {limit.name}")
                 newer.append(of_bucket.limits[0] if of_bucket and of_bucket.limits else limit)
-            record, time_us = Record(record.profile, tuple(newer), record.is_of_all), self._clock.now_us()
+            record, time_us = Record(record.profile, tuple(newer)), self._clock.now_us()
             is_new = record != section.record and (written is not None or record.limits != shared)
             if is_new and not any(limit.rate and 0.0 < limit.rate.until * SECOND_US <= time_us for limit in newer):
                 with self._locked as model:
@@ -422,14 +422,13 @@ class Admission:
     def _write(self, call: Call, changed: Sequence[ReportedBucket]) -> Flow[None]:
         """Write what is known about a route and its changed buckets, or all, if it is old, or new after a second."""
         host, route, section, now_us = call.host, call.route, call.route.section, self._now_us()
-        limits = _limits(route.buckets)
-        record = Record(host.profile.name, limits, bool(limits) and host.shared == route.buckets)
+        record = Record(host.profile.name, _limits(route.buckets))
         age_s = (now_us - section.recorded_us) / SECOND_US
         if route.is_known and (changed or age_s >= (1.0 if record != section.record else RECORDED_S / 2)):
             section.record, section.recorded_us = record, now_us
             written = {section.name: record}
             for limit in _limits(route.buckets if age_s >= RECORDED_S / 2 else changed):
-                written[f"bucket {limit.name}"] = Record(record.profile, (limit,), False)
+                written[f"bucket {limit.name}"] = Record(record.profile, (limit,))
             assert self._documents is not None
             for name, each in written.items():
                 content = json.dumps([FORMAT, *each]).encode()
@@ -495,10 +494,10 @@ def _limits(buckets: Sequence[ReportedBucket]) -> tuple[LearnedLimit, ...]:
 def decoded(content: bytes) -> Record | None:
     """The record in a document; ``None`` for one of another version, or for anything that no process has written."""
     try:
-        number, profile, limits, is_of_all = json.loads(content)
+        number, profile, limits = json.loads(content)
         if number != FORMAT:
             return None
-        return Record(str(profile), tuple([_read(*each) for each in limits]), bool(is_of_all))
+        return Record(str(profile), tuple([_read(*each) for each in limits]))
     except (ValueError, TypeError, ArithmeticError, RecursionError, RateLimitError):
         return None
 

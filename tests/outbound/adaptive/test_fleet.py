@@ -98,22 +98,22 @@ def test_a_server_that_reports_many_limits() -> None:
     [
         b"[" * 100_000,
         b"no JSON",
-        *[b'[5, "discord", [["b", 5, 1, %b]], false]' % rate for rate in (b"[5, 0, true, 0, 0]", b'{"a": 1}')],
-        *[b'[5, "discord", [["b", 5, 1, [%b, true, 0, 0]]], false]' % numbers for numbers in (b"0, 5", b"NaN, NaN")],
-        *[b'[5, "discord", [["b", 5, 1, [5, 1, true, %b, 0]]], false]' % units for units in (b"NaN", b"-1", b"6")],
-        b'[5, "discord", [[["b"], 5, 1, [5, 1, true, 0, 0]]], false]',
-        b'[5, "discord", [["b", NaN, 1, null]], false]',
-        b'[5, "discord", [["b", 5, Infinity, null]], false]',
-        b'[5, "discord", [["b", Infinity, 1, [5, 1, true, 0, 0]]], false]',
-        b'[5, "discord", [["b", 5, 1, [0, 0, false, 0, 0]]], false]',
-        b'[5, "discord", [["b", 5, 1, [1%s, 1, true, 0, 0]]], false]' % (b"0" * 400),
-        b'[4, "discord", [["b", 5, 1, [5, 1, true, 0, 0]]], false]',
+        *[b'[6, "discord", [["b", 5, 1, %b]]]' % rate for rate in (b"[5, 0, true, 0, 0]", b'{"a": 1}')],
+        *[b'[6, "discord", [["b", 5, 1, [%b, true, 0, 0]]]]' % numbers for numbers in (b"0, 5", b"NaN, NaN")],
+        *[b'[6, "discord", [["b", 5, 1, [5, 1, true, %b, 0]]]]' % units for units in (b"NaN", b"-1", b"6")],
+        b'[6, "discord", [[["b"], 5, 1, [5, 1, true, 0, 0]]]]',
+        b'[6, "discord", [["b", NaN, 1, null]]]',
+        b'[6, "discord", [["b", 5, Infinity, null]]]',
+        b'[6, "discord", [["b", Infinity, 1, [5, 1, true, 0, 0]]]]',
+        b'[6, "discord", [["b", 5, 1, [0, 0, false, 0, 0]]]]',
+        b'[6, "discord", [["b", 5, 1, [1%s, 1, true, 0, 0]]]]' % (b"0" * 400),
+        b'[5, "discord", [["b", 5, 1, [5, 1, true, 0, 0]]]]',
     ],
 )
 def test_documents_that_nobody_has_written(content: bytes) -> None:
     """What cannot be read counts as not written, and neither does what another version wrote."""
     assert decoded(content) is None
-    assert decoded(b'[5, "discord", [["b", 5, 1, [5, 1, true, 5, 0]]], false]') is not None
+    assert decoded(b'[6, "discord", [["b", 5, 1, [5, 1, true, 5, 0]]]]') is not None
 
 
 MET = {"x-ratelimit-limit": "20", "x-ratelimit-remaining": "{left}", "x-ratelimit-reset": "{end}"}
