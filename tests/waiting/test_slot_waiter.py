@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit import Charge, Decision, MemoryStore, Quota, Store, SyncLimiter, Take, TokenBucket
+from asgi_ratelimit import Charge, MemoryStore, Quota, Store, SyncLimiter, Take, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.drivers import run_async, run_sync
 from asgi_ratelimit.waiting.waiter import PaceTimeout, SlotWaiter, waiters_of
@@ -24,9 +23,7 @@ INF = float("inf")
 EVEN = TokenBucket(10, burst=1)
 
 
-def wait_for_slot(
-    store: Store, quota: Quota = EVEN, max_wait: float = INF, cost: float = 1
-) -> Coroutine[Any, Any, Decision]:
+def wait_for_slot(store: Store, quota: Quota = EVEN, max_wait: float = INF, cost: float = 1) -> Any:
     """Wait for a slot in a task."""
     return run_async(SlotWaiter(store).wait(Take((Charge(quota, "key", cost),), max_wait)))
 
