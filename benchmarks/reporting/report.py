@@ -16,7 +16,7 @@ from tests.support.redis_server import find_redis, version_of
 from tests.support.server import ROOT
 
 from ..processes.throughput import load_generator
-from ..subject import PEERS, Peer, Subject, Where
+from ..subject import PEERS, Subject, Where
 from .goals import GOALS, ahead
 from .plots import plot
 from .results import Column, Part, Row, as_json
@@ -27,27 +27,25 @@ _ALSO = ("uvicorn", "uvloop", "httptools", "hiredis")
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """A column of the table in short: a figure over one store, in one shape of use if the part has several."""
+    """A column of the tables in short: a figure of a part, in one shape of use if the part has several."""
 
     head: str
     part: str
-    where: Where
     figure: str
     decimals: int
     shape: str = ""
 
 
 SHORT = (
-    Short("memory: CPU µs more, one quota", "cpu", "memory", "cpu_64", 1),
-    Short("memory: default and a rule", "shapes", "memory", "known", 1, "default+rule"),
-    Short("memory: settled", "shapes", "memory", "known", 1, "settle"),
-    Short("memory: throughput served, of bare", "served", "memory", "of_bare", 2),
-    Short("Redis: CPU µs more, one quota", "cpu", "redis", "cpu_64", 1),
-    Short("Redis: default and a rule", "shapes", "redis", "known", 1, "default+rule"),
-    Short("Redis: settled", "shapes", "redis", "known", 1, "settle"),
-    Short("Redis: throughput served, of bare", "served", "redis", "of_bare", 2),
-    Short("Redis: its own CPU µs", "redis", "redis", "redis_cpu", 1),
-    Short("Redis: requests a second, 1,000 at once", "times", "redis", "rate_1000", 0),
+    Short("CPU µs more, one quota", "cpu", "cpu_64", 1),
+    Short("default and a rule", "shapes", "known", 1, "default+rule"),
+    Short("settled", "shapes", "known", 1, "settle"),
+    Short("throughput served, of bare", "served", "of_bare", 2),
+)
+SHORT_ON_REDIS = (
+    *SHORT,
+    Short("CPU µs of Redis", "redis", "redis_cpu", 1),
+    Short("requests a second, 1,000 at once", "times", "rate_1000", 0),
 )
 
 
@@ -69,7 +67,7 @@ def markdown(done: Mapping[str, Part], about: Mapping[str, str]) -> str:
     return "\n\n".join(
         [
             "# Results\n\nWritten by `scripts/bench`; `benchmarks/README.md` says what the columns mean.",
-            f"## In short\n\n{summary(done)}",
+            f"## In short\n\n{summary(done, 'memory', SHORT)}\n\n{summary(done, 'redis', SHORT_ON_REDIS)}",
             *closing(done),
             *map(table, done.values()),
             f"## Notes on the peers\n\n{peers}",
@@ -95,10 +93,11 @@ def goals(done: Mapping[str, Part]) -> str:
     return grid(["what", "to reach", "measured", ""], rows, text=(0, 1, 3))
 
 
-def summary(done: Mapping[str, Part]) -> str:
-    """One row for each peer, over both stores."""
-    lines = [[peer.title, *(_short(done, peer, column) for column in SHORT)] for peer in PEERS.values()]
-    return grid(["", *(column.head for column in SHORT)], [line for line in lines if any(line[1:])], text=(0,))
+def summary(done: Mapping[str, Part], where: Where, columns: Sequence[Short]) -> str:
+    """One row for each peer over a store."""
+    lines = [[peer.title, *(_short(done, Subject(peer, where), each) for each in columns)] for peer in PEERS.values()]
+    head = "in memory" if where == "memory" else "on Redis"
+    return grid([head, *(column.head for column in columns)], [line for line in lines if any(line[1:])], text=(0,))
 
 
 def table(part: Part) -> str:
@@ -147,9 +146,8 @@ def grid(heads: Sequence[str], lines: Sequence[Sequence[str]], *, text: Sequence
     return "\n".join("| " + " | ".join(line) + " |" for line in (heads, rule, *lines))
 
 
-def _short(done: Mapping[str, Part], peer: Peer, column: Short) -> str:
-    subject = Subject(peer, column.where).name
-    name = f"{column.shape}: {subject}" if column.shape else subject
+def _short(done: Mapping[str, Part], subject: Subject, column: Short) -> str:
+    name = f"{column.shape}: {subject.name}" if column.shape else subject.name
     row = done[column.part].row(name) if column.part in done else None
     if row is None or _has(row, column.figure):
         return _number(row.figures[column.figure], column.decimals) if row else ""
