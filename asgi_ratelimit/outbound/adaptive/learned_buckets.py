@@ -297,8 +297,8 @@ class ReportedBucket(PioneerBucket):
     needed: float = 0.0
     # Whether ``cost`` is what answers have shown a request to take on average; then the latest report counts.
     is_estimated: bool = False
-    # What the latest answer has left, when that was, and of how many answers the average is.
-    counted: tuple[float, float, int] = (math.inf, 0.0, 0)
+    # The least that answers have left, when that was, how many have come since, and how many the average is of.
+    counted: tuple[float, float, int, int] = (math.inf, 0.0, 1, 0)
     refill: float = 0.0
     window_us: float = 0.0
     is_part: bool = True
@@ -341,7 +341,7 @@ class ReportedBucket(PioneerBucket):
             return held_up_us
         more_us = self._more_at(now_us)
         if self.is_estimated and not self.unsent and not self.under_way:
-            _, at_us, samples = self.counted
+            _, at_us, _, samples = self.counted
             return max(min(more_us, at_us + (LONGEST_RETRY_US if samples >= SURE else LOOK_US)), now_us)
         return more_us
 
@@ -504,12 +504,15 @@ class ReportedBucket(PioneerBucket):
         Other processes use the same units. Their part is in the average, as it is in what is under way. A refusal has
         taken nothing.
         """
-        before, at_us, samples = self.counted
+        before, at_us, answers, samples = self.counted
         used = min(before + self.refill * (now_us - at_us), self.limit) - left
         if used > 0.0 and (before == math.inf or not is_refusal):
-            self.cost += (used - self.cost) * max(COST_WEIGHT, 1.0 / max(samples, 1))
-            samples += 1
-        self.counted = left, now_us, samples
+            self.cost += (used / answers - self.cost) * max(COST_WEIGHT, 1.0 / max(samples, 1))
+            self.counted = left, now_us, 1, samples + 1
+        elif self.under_way:  # it may have been overtaken
+            self.counted = before, at_us, answers + (not is_refusal), samples
+        else:
+            self.counted = left, now_us, 1, samples
 
     def _exact(self, report: ServerLimit) -> float:
         """The units that an answer has left. If they come back one by one, it rounds them down, but not their time."""

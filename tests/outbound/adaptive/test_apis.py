@@ -13,6 +13,7 @@ import pytest
 from asgi_ratelimit import AdaptiveTransport, ConfigurationError, MemoryStore, PaceTimeout, QuotaError
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.adaptive_clients import Caller
+from tests.support.simulated_fleet import Fleet
 
 REPO, SEARCH = "/repos/one/issues", "/search/code"
 
@@ -229,25 +230,25 @@ def test_requests_that_cost_much_of_a_limit_wait_until_there_is_that_much() -> N
     assert refused <= 4
 
 
-def test_reported_tokens_are_obeyed() -> None:
-    """A request takes as many as successive answers have shown, so what remains is not more than it lasts for."""
-    left, at = 2_000.0, 0.0
+@pytest.mark.parametrize(("latency", "part"), [((0.1, 0.1), 0.95), ((0.5, 12.0), 0.8)])
+def test_reported_tokens_are_obeyed(latency: tuple[float, float], part: float) -> None:
+    """A request takes as many as answers have shown, so what remains is what it lasts for, also if they overtake."""
+    fleet, limit, refused = Fleet(1, latency), 60_000, 0
+    left, at = float(limit), fleet.clock.now
 
-    def script(path: str, number: int) -> Any:
-        nonlocal left, at
-        now = caller.clock.now - caller.service.started
-        left, at = min(left + (now - at) * 1_000, 2_000), now
+    def answer(path: str) -> Any:
+        nonlocal left, at, refused
+        left, at = min(left + (fleet.clock.now - at) * 1_000, limit), fleet.clock.now
         is_served = left >= 130
-        left -= 130 * is_served
-        headers = {"x-ratelimit-limit-tokens": "2000", "x-ratelimit-remaining-tokens": f"{left:.0f}"}
-        headers["x-ratelimit-reset-tokens"] = f"{2_000 - left:.0f}ms"
-        return (200, headers) if is_served else (429, headers | {"retry-after-ms": f"{130 - left:.0f}"})
+        left, refused = left - 130 * is_served, refused + (not is_served)
+        headers = {"x-ratelimit-limit-tokens": "60000", "x-ratelimit-remaining-tokens": f"{left:.0f}"}
+        headers["x-ratelimit-reset-tokens"] = f"{limit - left:.0f}ms"
+        return (200, headers, {}) if is_served else (429, headers | {"retry-after-ms": f"{130 - left:.0f}"}, {})
 
-    caller = Caller(script, profile="openai", retries=5)
-    started = caller.clock.now
-    assert caller.get(*["/v1/responses"] * 300) == [200] * 300
-    assert len(caller.service.times) - 300 <= 9
-    assert caller.clock.now - started <= 300 * 130 / 1_000 * 1.1
+    started = at
+    fleet.run(answer, 1, 300, 60.0, profile="openai", retries=5)
+    assert fleet.statuses[200] * 130 >= part * (limit + 1_000 * (fleet.clock.now - started))
+    assert refused <= 9
 
 
 def test_queries_of_shopify_wait_for_what_they_may_cost() -> None:
