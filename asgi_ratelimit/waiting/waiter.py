@@ -417,7 +417,7 @@ class CallSpacing:
         """Uncount ``units`` that have left on a bucket; those of a rolling window then all count anew."""
         with self._lock:
             own, quota, state = self._rows.pop(bucket, NEVER_LEFT)
-            if type(own) is TokenBucket:
+            if type(own) is TokenBucket and state is not None:
                 self._rows[bucket] = own, quota, state - units / quota.rate
 
     def depart(self, charges: Sequence[Charge], now_us: float, margin: float = 0.0) -> tuple[float, float]:
