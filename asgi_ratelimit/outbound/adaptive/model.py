@@ -34,7 +34,7 @@ MAX_HOSTS = 1_000
 # The most routes of a host; beyond that, those that were not used for the longest time are forgotten.
 MAX_ROUTES = 10_000
 
-# A route that was not used for this long is forgotten, and with the last one its section and its buckets.
+# A route that was not used for this long and holds nobody up is forgotten, with the last one its section and buckets.
 FORGET_AFTER_US = 600 * SECOND_US
 
 # At this part of the answers that lead to a ban, a host is left alone.
@@ -98,7 +98,8 @@ class Route:
 
     def is_idle(self, now_us: float) -> bool:
         """Whether nothing is lost when the route is forgotten."""
-        return not self.queue and self.section.pioneer.is_idle(now_us)
+        holds_up = any(bucket.ready_at(now_us) > now_us for bucket in self.buckets)
+        return not (self.queue or holds_up) and self.section.pioneer.is_idle(now_us)
 
     def needed(self, host: Host) -> tuple[Bucket, ...]:
         """All buckets that a request needs; while nothing is known about the route, those of its section or host."""

@@ -139,18 +139,23 @@ def test_too_many_bad_answers_stop_before_a_ban() -> None:
 
 
 def test_buckets_are_forgotten() -> None:
-    """Those that were not used for a while; memory does not grow with every path that was ever asked for."""
-    caller = Caller(lambda path, number: (200, bucket_headers(4, 1, bucket=path)), latency=0.0)
+    """Those that were not used for a while; memory does not grow with every path that was ever asked for.
 
-    async def main(client: httpx.AsyncClient) -> int:
+    Of a path that has nothing left until later than that, it is remembered.
+    """
+    caller = Caller(lambda path, n: (200, bucket_headers(*((4, 1) if n > 1 else (0, 1700)), path)), latency=0.0)
+
+    async def main(client: httpx.AsyncClient) -> list[str]:
         for number in range(50):
             await client.get(f"/a/{number}")
         await asyncio.sleep(1000)
         for number in range(50):
             await client.get(f"/b/{number}")
-        return len(caller.transport.state())
+        return [bucket.name for bucket in caller.transport.state()]
 
-    assert caller.run(main) <= 51
+    names = caller.run(main)
+    assert len(names) <= 52
+    assert names[0] == "/a/0 default"
 
 
 @pytest.mark.parametrize("seconds", [0.5, 0.05])
