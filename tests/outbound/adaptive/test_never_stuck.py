@@ -70,6 +70,39 @@ def test_refusals_of_requests_that_were_under_way_make_one_pause(names_no_time: 
     assert 1.0 <= caller.service.times[-1] <= 2.0
 
 
+def test_a_limit_that_answers_no_longer_report_is_forgotten() -> None:
+    """After three of them, one after another; until then, one request a second goes."""
+    refusal = 429, bucket_headers(0, 1, retry_after="1")
+    caller = Caller(lambda path, number: refusal if number in (1, 4) else (200, {"via": "x"}))
+    assert caller.get(*[CHANNEL] * 8) == [200] * 8
+    assert caller.service.times == pytest.approx([0.0, 1.1, 2.2, 3.3, 4.4, 5.5, 6.6, *[6.7] * 3])
+
+
+def test_a_window_that_begins_early_is_used_at_once() -> None:
+    """Its end is much later than that of the one before; it has what an answer says, without what is under way."""
+    caller = Caller(lambda path, number: (200, bucket_headers(*((2, 60) if number == 1 else (6 - number, 200)))))
+    caller.get(*[CHANNEL] * 7)
+    assert caller.service.times == pytest.approx([0.0, 0.1, 0.1, 0.2, 0.2, 0.2, 200.3])
+
+
+@pytest.mark.parametrize(("after", "at"), [(60, 61.7), (0.2, 1.75)])
+def test_an_answer_that_comes_when_the_window_of_its_request_is_over(after: float, at: float) -> None:
+    """If it is about the next one, that has only what is left in it; if not, it says nothing of that."""
+    reports = {1: (4, 1), 2: (0, after)}
+    caller = Caller(lambda path, number: (200, bucket_headers(*reports.get(number, (4, 1)))), latency=0.4)
+
+    async def main(client: httpx.AsyncClient) -> None:
+        await client.get(CHANNEL)
+        await asyncio.sleep(0.9)
+        late = asyncio.create_task(client.get(CHANNEL))
+        await asyncio.sleep(0.45)
+        await client.get(CHANNEL)
+        await late
+
+    caller.run(main)
+    assert caller.service.times == pytest.approx([0.0, 1.3, at])
+
+
 @pytest.mark.parametrize("after", ["1", "1.5", "", "x", "-1", "nan", "1e400", "99999999999999"])
 @pytest.mark.parametrize("remaining", ["0", "1", "x", "-1", ""])
 def test_headers_that_are_wrong_stop_nothing(after: str, remaining: str) -> None:
