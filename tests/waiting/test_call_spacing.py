@@ -151,6 +151,10 @@ def test_calls_with_and_without_a_margin_are_spaced_together() -> None:
     departures, own = CallSpacing(), [TokenBucket(18, burst=9), TokenBucket(18, burst=9), TokenBucket(1, burst=1)]
     waits = [departures.depart((Charge(each, "a", each.burst),), 0.0, 0.1 * (each is own[0]))[0] for each in own]
     assert waits == pytest.approx([0.0, 9e6 / 18, 1e6])
+    both = Charge(own[0], "b"), Charge(own[2], "a")
+    assert departures.depart(both, 0.0)[0] > 0.0
+    departures.give_back(both[0].bucket, 1.0)  # on which none has left
+    assert departures.depart(both[:1], 0.0)[0] == 0.0
 
 
 def test_databases_of_one_server_are_spaced_apart() -> None:

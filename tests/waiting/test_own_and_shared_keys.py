@@ -127,25 +127,6 @@ def test_max_wait_of_a_caller_behind_cheaper_ones() -> None:
     assert clock.now == pytest.approx(15, abs=0.1)
 
 
-def test_units_come_back_to_a_key_on_which_nobody_has_left(clock: SteppedClock) -> None:
-    """Its only caller is cancelled at its slot, when it may not leave yet, because the one before it was late."""
-    limiter = Limiter([OWN["even"], replace(ALL, limit=10)], store=MemoryStore(clock=clock))
-    keys = [{"guild": guild, "all": ""} for guild in "abc"]
-
-    async def main() -> bool:
-        calls = [asyncio.ensure_future(limiter.acquire(each)) for each in keys]
-        await asyncio.sleep(0.085)
-        clock.advance(0.105)
-        await asyncio.sleep(0.05)
-        calls.pop().cancel()
-        await asyncio.gather(*calls)
-        await asyncio.sleep(1)
-        await limiter.refund(await limiter.rate_limit(keys[2]))
-        return bool(await limiter.rate_limit(keys[2]))
-
-    assert clock.run(main())
-
-
 @settings(max_examples=50)
 @given(own=quotas("own"), shared=quotas("shared"), data=st.data())
 def test_both_promises_hold(own: Quota, shared: Quota, data: st.DataObject) -> None:

@@ -211,44 +211,31 @@ def test_each_endpoint_of_x_has_its_own_bucket() -> None:
     assert Caller(script, profile="x", max_delay=5).get(*[*left] * 15) == [200] * 30
 
 
-def test_requests_that_cost_much_of_a_limit_wait_until_there_is_that_much() -> None:
-    """As long as it takes, once answers have shown what each of them costs."""
-    left, at, refused = 10_000.0, 0.0, 0
-
-    def script(path: str, number: int) -> Any:
-        nonlocal left, at, refused
-        now = caller.clock.now - caller.service.started
-        left, at = min(left + (now - at) * 10_000 / 60, 10_000), now
-        is_served = left >= 6_000
-        left, refused = left - 6_000 * is_served, refused + (not is_served)
-        headers = {"x-ratelimit-limit-tokens": "10000", "x-ratelimit-remaining-tokens": str(int(left))}
-        headers["x-ratelimit-reset-tokens"] = f"{(10_000 - left) * 0.006:.3f}s"
-        return (200, headers) if is_served else (429, headers | {"retry-after-ms": str(int((6_000 - left) * 6) + 1)})
-
-    caller = Caller(script, profile="openai", latency=1.0)
-    assert caller.get(*["/v1/responses"] * 20) == [200] * 20
-    assert refused <= 4
-
-
-@pytest.mark.parametrize(("latency", "part"), [((0.1, 0.1), 0.95), ((0.5, 12.0), 0.8)])
-def test_reported_tokens_are_obeyed(latency: tuple[float, float], part: float) -> None:
-    """A request takes as many as answers have shown, so what remains is what it lasts for, also if they overtake."""
-    fleet, limit, refused = Fleet(1, latency), 60_000, 0
-    left, at = float(limit), fleet.clock.now
+@pytest.mark.parametrize(
+    ("latency", "callers", "limit", "cost", "part"),
+    [((0.1, 0.1), 300, 60_000, 130, 0.95), ((0.5, 12.0), 300, 60_000, 130, 0.8), ((1.0, 1.0), 20, 10_000, 6_000, 0.9)],
+    ids=["in order", "in any order", "much"],
+)
+def test_reported_tokens_are_obeyed(
+    latency: tuple[float, float], callers: int, limit: int, cost: int, part: float
+) -> None:
+    """A request takes as many as answers have shown, and waits until there are that many."""
+    fleet, rate, left, refused = Fleet(1, latency), limit / 60, float(limit), 0
+    started = at = fleet.clock.now
 
     def answer(path: str) -> Any:
         nonlocal left, at, refused
-        left, at = min(left + (fleet.clock.now - at) * 1_000, limit), fleet.clock.now
-        is_served = left >= 130
-        left, refused = left - 130 * is_served, refused + (not is_served)
-        headers = {"x-ratelimit-limit-tokens": "60000", "x-ratelimit-remaining-tokens": f"{left:.0f}"}
-        headers["x-ratelimit-reset-tokens"] = f"{limit - left:.0f}ms"
-        return (200, headers, {}) if is_served else (429, headers | {"retry-after-ms": f"{130 - left:.0f}"}, {})
+        left, at = min(left + (fleet.clock.now - at) * rate, limit), fleet.clock.now
+        is_served = left >= cost
+        left, refused = left - cost * is_served, refused + (not is_served)
+        headers = {"x-ratelimit-limit-tokens": str(limit), "x-ratelimit-remaining-tokens": f"{left:.0f}"}
+        headers["x-ratelimit-reset-tokens"] = f"{(limit - left) / rate:.3f}s"
+        wait_ms = (cost - left) / rate * 1e3
+        return (200, headers, {}) if is_served else (429, {**headers, "retry-after-ms": f"{wait_ms:.0f}"}, {})
 
-    started = at
-    fleet.run(answer, 1, 300, 60.0, profile="openai", retries=5)
-    assert fleet.statuses[200] * 130 >= part * (limit + 1_000 * (fleet.clock.now - started))
-    assert refused <= 9
+    fleet.run(answer, 1, callers, 60.0, profile="openai", retries=5)
+    assert fleet.statuses[200] * cost >= part * (limit + rate * (fleet.clock.now - started))
+    assert refused <= 4
 
 
 def test_queries_of_shopify_wait_for_what_they_may_cost() -> None:

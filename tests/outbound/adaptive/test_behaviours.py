@@ -51,19 +51,12 @@ def test_a_refused_request_is_sent_again() -> None:
     assert caller.service.times == [0.0, 2.1, 2.2]
 
 
-def test_an_answer_without_limits_frees_the_queue() -> None:
-    """A 502 goes to its caller; the next request of an unknown bucket goes a second later."""
-    caller = Caller(lambda path, number: 502 if number == 1 else (200, bucket_headers(4, 1)))
-    assert caller.get(CHANNEL, CHANNEL, CHANNEL) == [502, 200, 200]
-    assert caller.service.times == [0.0, 1.1, 1.2]
-
-
-def test_a_connection_that_dies_fails_its_own_request() -> None:
-    """With the exception of the client; the next one goes at once, as the new pioneer."""
-    death = httpx.ReadError("gone")
-    caller = Caller(lambda path, number: death if number == 1 else (200, bucket_headers(4, 1)))
-    assert caller.get(CHANNEL, CHANNEL, CHANNEL) == [death, 200, 200]
-    assert caller.service.times == [0.0, 0.1, 0.2]
+@pytest.mark.parametrize(("failure", "later"), [(502, 1.0), (httpx.ReadError("gone"), 0.0)], ids=["502", "dead"])
+def test_a_pioneer_that_fails_frees_the_queue(failure: Any, later: float) -> None:
+    """Its caller is told; the next one goes at once, or a second after an answer without limits, as the new pioneer."""
+    caller = Caller(lambda path, number: failure if number == 1 else (200, bucket_headers(4, 1)))
+    assert caller.get(CHANNEL, CHANNEL, CHANNEL) == [failure, 200, 200]
+    assert caller.service.times == pytest.approx([0.0, later + 0.1, later + 0.2])
 
 
 def test_the_order_of_a_bucket_is_kept() -> None:

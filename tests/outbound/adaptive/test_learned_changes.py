@@ -26,27 +26,17 @@ def changes_of(script: Any, *paths: str, **options: Any) -> list[LimitChange]:
     return changes
 
 
-def test_a_limit_that_is_learned() -> None:
-    """With what is left of it."""
-    (change,) = changes_of(lambda path, number: (200, bucket_headers(4, 1)), CHANNEL, CHANNEL)
-    assert (change.host, change.bucket, change.kind) == ("api.example", "abc default channels/1", "learned")
-    assert (change.limit, change.remaining, change.paused_for) == (5.0, 4.0, 0.0)
-    assert change.text == "limit 5, 4 left, more in 1 s"
-
-
-def test_a_limit_that_changes() -> None:
-    """With what it was before."""
-    changes = changes_of(lambda path, number: (200, bucket_headers(4, 1, limit=5 * number)), CHANNEL, CHANNEL)
-    assert [(change.kind, change.limit) for change in changes] == [("learned", 5.0), ("limit changed", 10.0)]
-    assert changes[1].text == "limit 10 (it was 5), 3 left, more in 1 s"
-
-
-def test_a_route_that_uses_another_bucket() -> None:
-    """With the one that it used before."""
-    changes = changes_of(lambda path, number: (200, bucket_headers(4, 1, bucket=f"b{number}")), CHANNEL, CHANNEL)
-    assert [change.kind for change in changes] == ["learned", "learned", "migrated"]
-    assert changes[2].bucket == "b2 default channels/1"
-    assert changes[2].text == "GET /channels/1/messages uses this instead of b1 default channels/1"
+def test_what_is_learned() -> None:
+    """With what is left of it, what it was before, or which one the route used before."""
+    reports = [bucket_headers(4, 1), bucket_headers(4, 1, limit=10), bucket_headers(4, 1, bucket="b")]
+    changes = learned, changed, other, migrated = changes_of(lambda _, n: (200, reports[n - 1]), *[CHANNEL] * 3)
+    assert [each.kind for each in changes] == ["learned", "limit changed", "learned", "migrated"]
+    assert (learned.host, learned.bucket, learned.limit) == ("api.example", "abc default channels/1", 5.0)
+    assert (learned.remaining, learned.paused_for, changed.limit) == (4.0, 0.0, 10.0)
+    assert learned.text == "limit 5, 4 left, more in 1 s"
+    assert changed.text == "limit 10 (it was 5), 3 left, more in 1 s"
+    assert other.bucket == migrated.bucket == "b default channels/1"
+    assert migrated.text == "GET /channels/1/messages uses this instead of abc default channels/1"
 
 
 def test_a_pause_is_told_of_once() -> None:

@@ -34,23 +34,6 @@ def test_a_shared_refusal_waits_for_its_retry_after() -> None:
     assert times[-1] == pytest.approx(1337.5, abs=1)
 
 
-def test_routes_of_one_bucket_share_it() -> None:
-    """The name in the answers counts; methods have buckets of their own until they turn out to be the same."""
-    left = iter(range(9, -1, -1))
-    caller = Caller(lambda path, number: (200, bucket_headers(max(next(left), 0), 60, bucket="same", limit=10)))
-
-    async def main(client: httpx.AsyncClient) -> None:
-        await asyncio.gather(client.get(CHANNEL), client.post(CHANNEL))
-        calls = [client.get(CHANNEL) for _ in range(6)] + [client.post(CHANNEL) for _ in range(6)]
-        done, waiting = await asyncio.wait([asyncio.create_task(call) for call in calls], timeout=2)
-        assert (len(done), len(waiting)) == (8, 4)
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-
-    caller.run(main)
-
-
 @pytest.mark.parametrize("names_no_time", [{}, {"retry-after": "0"}])
 def test_refusals_of_requests_that_were_under_way_make_one_pause(names_no_time: dict[str, str]) -> None:
     """However many there are, and although they name no time, it is as long as after one."""
