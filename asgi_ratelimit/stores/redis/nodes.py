@@ -216,7 +216,7 @@ class Node(GroupCommit[Action, Answer]):
             self.breaker.is_open = False
             client = self.connection.client if self._nodes else None  # it may have been closed
             primaries = {each.name for each in client.get_primaries()} if client else ()
-            for each in [each for each in outage.nodes if each == self.name or each not in primaries]:
+            for each in [each for each in list(outage.nodes) if each == self.name or each not in primaries]:
                 outage.store_is_back(each)  # others have the slots of a node that is no primary
         if outage.ledger:
             for action, answer in zip(actions, answers):
