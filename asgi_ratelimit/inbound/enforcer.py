@@ -295,16 +295,16 @@ class RequestLimits:
         if own is not None and kind is not Problem.UNAVAILABLE:
             try:
                 answer = await own_answer(own, scope, decision)
-            except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
+                if answer is not None:
+                    self.retry_after = retry_after, FINAL
+                    return await answer(scope, receive, send)
+            except Exception as error:  # a function of the user's, and its answer, which may raise whatever they like
+                if self.has_started:
+                    raise
                 name = enforcer.name if own is enforcer.on_limited else refused_by(decision) or enforcer.name
                 enforcer.failures.report(name, "on_limited", "the usual answer is given", error)
-                answer = None
-            if answer is not None:
-                self.retry_after = retry_after, FINAL
-                await answer(scope, receive, send)
-                return
         policies = violated(self.reported) if kind is Problem.QUOTA_EXCEEDED else ()
-        await send_problem(kind, retry_after, scope, send, policies)
+        return await send_problem(kind, retry_after, scope, send, policies)
 
 
 def _updated(old: Decision, newer: Mapping[str, State]) -> Decision:
