@@ -105,7 +105,8 @@ class Settling:
             await self.app(scope, settling_receive, self._settling_send)
         except Exception as error:
             if self._status is None:
-                self._status = error.status_code if isinstance(error, HTTPException) else 500
+                own = error.status_code if isinstance(error, HTTPException) else 500
+                self._status = own if self._limits.pending is None else 429  # a refusal, which is sent instead
             raise
         finally:
             if self._status is not None and not self._is_settled:

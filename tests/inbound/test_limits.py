@@ -146,8 +146,10 @@ async def test_an_outage_decides_as_the_limit_says_that_is_charged(
 
     app = FastAPI()
     app.add_api_route("/", charges, dependencies=[Depends(RateLimit("5/minute", name="own", on_error=own))])
-    app.add_middleware(RateLimitMiddleware, "9/minute", on_error=around, store=RedisStore(server.url, timeout=1.0))
+    store = RedisStore(server.url, timeout=1.0)
+    app.add_middleware(RateLimitMiddleware, "9/minute", on_error=around, store=store)
     assert (await ask(app)).body == str(passed).encode()
+    await store.aclose()
 
 
 async def test_an_endpoint_may_catch_a_refusal_that_the_app_handles() -> None:
@@ -196,6 +198,7 @@ async def test_a_refused_charge_is_the_answer_in_any_framework(status: int, stre
 @pytest.mark.parametrize("way", ["group", "chained", "silent"])
 async def test_a_refused_charge_is_the_answer_whatever_becomes_of_the_error(way: str) -> None:
     """In a group of errors, as the cause of another one, or nowhere, where the app sends nothing at all."""
+    seen: list[int] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -205,7 +208,9 @@ async def test_a_refused_charge_is_the_answer_whatever_becomes_of_the_error(way:
             if way != "silent":
                 raise error if way == "group" else RuntimeError from error
 
-    assert (await ask(RateLimitMiddleware(app, "10/minute"))).status == 429
+    rule = Rule("/", "10/minute", settle=lambda status, headers: seen.append(status))
+    assert (await ask(RateLimitMiddleware(app, rules=[rule]))).status == 429
+    assert seen == [429] * (way != "silent")
 
 
 @pytest.mark.parametrize(
