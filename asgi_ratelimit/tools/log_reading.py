@@ -63,7 +63,7 @@ class LogReader:
 
         Raises ``ConfigurationError`` for a log of which less than half can be read, and for an empty one; ``OSError``.
         """
-        yield from self.in_order([self._requests(name) for name in self.names])
+        yield from self.in_order([self._requests(name) for name in dict.fromkeys(self.names)])
         if not self.lines:
             raise ConfigurationError(f"{' and '.join(self.names)} is empty; lines are such as{_EXAMPLES}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import math
 import re
 import secrets
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 
 from ...buckets import as_bytes, digest
 from ...decision import checked_cost
-from ...errors import RateLimitError
+from ...errors import RateLimitError, require_number
 from ...inbound.config import Tier
 from ...inbound.plan import RuleTable
 from ...inbound.routes import walk
@@ -176,6 +177,7 @@ def _reader(options: argparse.Namespace, limits: RuleTable) -> LogReader:
 
 def what_if(options: argparse.Namespace) -> int:
     """Replay logs, and print who would have been refused."""
+    require_number("--top must be a whole number of at least 0", options.top, 0, math.inf, f"--top {SHOWN}", int)
     limits = _limits(options)
     reader, replay = _reader(options, limits), Replay(limits)
     logger = logging.getLogger("asgi_ratelimit")

@@ -153,6 +153,7 @@ def test_what_is_no_app_is_an_error(command: str, where: str, why: str, folder: 
     [
         ("what-if nosuch.log --rule=/x_5/s", "'nosuch.log': asgi-ratelimit what-if access.log --quota 1"),
         ("check 10/fortnight", "'fortnight' is not a unit of time"),
+        ("what-if - --quota=1/s --top=-1", "--top must be a whole number of at least 0, not -1: --top 10"),
         ("routes main:mistaken", "error: '5/mintue': 'mintue' is not a unit of time"),
         ("check wrong.toml", "wrong.toml"),
         ("check wrong.toml --cost 30", "--cost is for quotas as text"),

@@ -42,8 +42,8 @@ def log(tmp_path: Path) -> str:
 
 
 def test_what_if_says_who_would_have_been_refused(log: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """When and how often; and what could not be read."""
-    assert main(["what-if", log, "--rule", "/login 2/minute"]) == 0
+    """When and how often; and what could not be read. A log that is named twice is read once."""
+    assert main(["what-if", log, log, "--rule", "/login 2/minute"]) == 0
     out, err = capsys.readouterr()
     assert out == REPORT
     assert err == "warning: 1 of 7 lines could not be read as requests\n"
