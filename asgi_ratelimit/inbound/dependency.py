@@ -5,7 +5,7 @@ FastAPI reads them.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
@@ -244,8 +244,8 @@ class RateLimit:
 
     def register(self, enforcer: Enforcer) -> None:
         """Register its names, except those after its route, in its own store or that of this enforcer."""
-        named = [rule for rule in self.rules if rule.name != UNNAMED]
-        register((self._own or enforcer).store, self, owned_quotas(named))
+        named = owned_quotas([rule for rule in self.rules if rule.name != UNNAMED])
+        register((self._own or enforcer).store, self, named)
 
     # Names after routes
 
@@ -256,7 +256,7 @@ class RateLimit:
 
     def _follow(self, router: Any) -> None:
         """Name the limit after its route in a router; ``ConfigurationError`` if it is on several routes, or on none."""
-        names = names_in(router).get(self, {})
+        names = names_in(walk(router)).get(self, {})
         own = [*names.values()][:1]
         if len(names) != 1 or (self._router is not _NONE_YET and own != [self._names]):
             raise _needs_name(self, [*names, *(self._names if names else ())])
@@ -332,7 +332,7 @@ class AppStores:
         if enforcer is None or before is not configured:
             enforcer = self.replacement or enforcer_of(as_store(configured))
             start_limits(app, enforcer)
-            for section, text in find_evaded((), routes_without_middleware(app)):
+            for section, text in find_evaded((), without_middleware(walk(app))):
                 warn_once(section, text)
             self._enforcers[app] = configured, enforcer
         return enforcer
@@ -359,18 +359,18 @@ def start_limits(app: Any, enforcer: Enforcer) -> None:
 
     Raises ``ConfigurationError`` for ``mistakes``, and for limits that share a name but not their quotas.
     """
-    for mistake in mistakes(app, enforcer):
+    for mistake in mistakes(list(walk(app)), enforcer):
         raise mistake
 
 
 def has_limited_route(app: Any) -> bool:
     """Whether a route of an app has a limit by a dependency, or a middleware of its own that may have."""
-    return bool(names_in(app)) or any(map(_has_middleware, walk(app)))
+    return bool(names_in(walk(app))) or any(map(_has_middleware, walk(app)))
 
 
-def routes_without_middleware(app: Any, *, builds: bool = False) -> list[AppRoute]:
-    """The routes of an app that no ``RateLimitMiddleware`` in it is around."""
-    return [route for route in walk(app, builds=builds) if not _has_middleware(route)]
+def without_middleware(routes: Iterable[AppRoute]) -> list[AppRoute]:
+    """The routes that no ``RateLimitMiddleware`` is around."""
+    return [route for route in routes if not _has_middleware(route)]
 
 
 def _has_middleware(route: AppRoute) -> bool:
@@ -378,15 +378,15 @@ def _has_middleware(route: AppRoute) -> bool:
     return any(hasattr(kind, "limits_nothing") for kind in kinds)
 
 
-def names_in(app: Any) -> dict[RateLimit, dict[str, list[str]]]:
-    """The limits on the routes of an app, in order, with the names that their rules have there, by the routes.
+def names_in(routes: Iterable[AppRoute]) -> dict[RateLimit, dict[str, list[str]]]:
+    """The limits on routes of an app, in order, with the names that their rules have there, by the routes.
 
     No two limits are named after one route. Routes of one path under several hosts are one place for a limit: that
     under the first of these hosts.
     """
     names: dict[RateLimit, dict[str, list[str]]] = {}
     numbers: Counter[str] = Counter()
-    for route in walk(app):
+    for route in routes:
         path = place_text(route.path, route.methods)
         for limit in route.dependencies:
             if isinstance(limit, RateLimit) and path not in names.setdefault(limit, {}):
@@ -395,22 +395,22 @@ def names_in(app: Any) -> dict[RateLimit, dict[str, list[str]]]:
     return names
 
 
-def named_rules(app: Any) -> dict[RateLimit, list[CompiledRule]]:
-    """The rules of each limit of an app, under the names that they have there; those on several routes have none."""
+def named_rules(routes: Iterable[AppRoute]) -> dict[RateLimit, list[CompiledRule]]:
+    """The rules of each limit on routes of an app, under their names there; those on several routes have none."""
     named = {}
-    for limit, places in names_in(app).items():
+    for limit, places in names_in(routes).items():
         names = next(iter(places.values())) if len(places) == 1 else [rule.name for rule in limit.rules]
         named[limit] = [replace(rule, name=name) for rule, name in zip(limit.rules, names)]
     return named
 
 
-def mistakes(app: Any, enforcer: Enforcer | None = None) -> Iterator[ConfigurationError]:
-    """The limits, and keys, of an app that stand where FastAPI never calls them, and those that need another name.
+def mistakes(routes: Sequence[AppRoute], enforcer: Enforcer | None = None) -> Iterator[ConfigurationError]:
+    """The limits, and keys, on routes that stand where FastAPI never calls them, and those that need another name.
 
     All names are registered, behind the enforcer, if there is one.
     """
     enforcer = enforcer or enforcer_of(MemoryStore())
-    for route in walk(app):
+    for route in routes:
         for function in (route.endpoint, *route.dependencies):
             name = getattr(function, "__name__", repr(function))
             if isinstance(function, type) and issubclass(function, ScopeKey):
@@ -419,7 +419,7 @@ def mistakes(app: Any, enforcer: Enforcer | None = None) -> Iterator[Configurati
             elif signature_of(function).return_annotation is RateLimit:
                 problem = f"{name} returns a RateLimit, which FastAPI does not call"
                 yield ConfigurationError(f"{problem}: Depends({name}())")
-    for limit, names in names_in(app).items():
+    for limit, names in names_in(routes).items():
         if limit.unnamed and len(names) > 1:
             yield _needs_name(limit, list(names))
         keys: list[Any] = [rule.key for rule in limit.rules]

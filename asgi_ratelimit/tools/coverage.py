@@ -15,7 +15,7 @@ from starlette.types import Scope
 from ..buckets import DEFAULT_NAME
 from ..errors import ConfigurationError
 from ..inbound.config import LimitsFile
-from ..inbound.dependency import RateLimit, mistakes, named_rules, routes_without_middleware
+from ..inbound.dependency import RateLimit, mistakes, named_rules, without_middleware
 from ..inbound.middleware import NO_LIMITS, RateLimitMiddleware
 from ..inbound.plan import USUAL, RuleTable
 from ..inbound.routes import AppRoute, RouteMiddleware, find_evaded, find_mistakes, walk
@@ -60,9 +60,18 @@ def coverage(app: Any) -> list[Covered]:
     A rule counts for a route if it applies to all of its paths; shadow rules do not count. FastAPI's own pages
     (``/docs`` and the like) are omitted. The app is neither called nor changed.
     """
-    routes = [route for route in walk(app, builds=True) if not _is_of_fastapi(route)]
-    named = named_rules(app)
-    return [covered for route in routes for covered in _covered(route, named)]
+    return covered(routes_of(app))
+
+
+def routes_of(app: Any) -> list[AppRoute]:
+    """Every route of an app, with its middlewares, which are built for this if the app has not been called yet."""
+    return list(walk(app, builds=True))
+
+
+def covered(routes: Sequence[AppRoute]) -> list[Covered]:
+    """These routes of an app, with their limits."""
+    named = named_rules(routes)
+    return [each for route in routes if not _is_of_fastapi(route) for each in _covered(route, named)]
 
 
 # The rules of each dependency, under the names that they have in the app.
@@ -149,23 +158,23 @@ def findings(quotas: Sequence[Quota], cost: float = 1) -> Iterator[str]:
             yield f"a cost of {cost:g} never passes {as_text(quota)!r}, which gives at most {quota.most:g} at once"
 
 
-def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
+def rules_of(routes: Sequence[AppRoute]) -> tuple[list[CompiledRule], list[str]]:
     """The rules of an app's middlewares and dependencies that charge anything, and the mistakes in them."""
-    rules, problems, limiting = list[CompiledRule](), misplaced(app), _limiting(app)
+    rules, problems, limiting = list[CompiledRule](), misplaced(routes), _limiting(routes)
     for middleware in limiting:
         table = middleware.app.rule_table
         rules += [named_rule(rule, middleware) for rule in table.charging]
         problems += [text for _, text in find_mistakes(table, middleware.app.app)]
-    problems += [text for _, text in find_evaded((), routes_without_middleware(app, builds=True))]
-    rules += [rule for named in named_rules(app).values() for rule in named]
+    problems += [text for _, text in find_evaded((), without_middleware(routes))]
+    rules += [rule for named in named_rules(routes).values() for rule in named]
     problems += [NO_LIMITS] if not rules and all(each.app.limits_nothing for each in limiting) else []
     return rules, [*problems, *_findings_of(rules)]
 
 
-def misplaced(app: Any) -> list[str]:
+def misplaced(routes: Sequence[AppRoute]) -> list[str]:
     """The limits of an app that never apply where they stand, and those that share buckets they do not agree on."""
-    problems, stores = list(map(str, mistakes(app))), defaultdict[str, MemoryStore](MemoryStore)
-    for middleware in _limiting(app):  # one store for each server, which two middlewares may name by the same URL
+    problems, stores = list(map(str, mistakes(routes))), defaultdict[str, MemoryStore](MemoryStore)
+    for middleware in _limiting(routes):  # one store for each server, which two middlewares may name by the same URL
         table, store = middleware.app.rule_table, middleware.app.store
         try:
             quotas = owned_quotas([named_rule(rule, middleware) for rule in table.declared])
@@ -175,9 +184,9 @@ def misplaced(app: Any) -> list[str]:
     return problems
 
 
-def _limiting(app: Any) -> list[RouteMiddleware]:
-    """The middlewares of this package in an app."""
-    middlewares = {id(each.app): each for route in walk(app, builds=True) for each in route.middlewares}
+def _limiting(routes: Sequence[AppRoute]) -> list[RouteMiddleware]:
+    """The middlewares of this package around routes."""
+    middlewares = {id(each.app): each for route in routes for each in route.middlewares}
     return [each for each in middlewares.values() if isinstance(each.app, RateLimitMiddleware)]
 
 

@@ -21,7 +21,7 @@ from asgi_ratelimit.inbound.plan import USUAL
 from asgi_ratelimit.keys import client_ip, combine, header, path_param
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.tools.coverage import rules_of
+from asgi_ratelimit.tools.coverage import routes_of, rules_of
 from tests.support.asgi import Peer, ask, failure_at_start, http, limited, ok
 from tests.support.redis_cluster import script_calls
 from tests.support.redis_server import RedisServer
@@ -122,9 +122,9 @@ async def test_a_dependency_that_returns_a_limit() -> None:
     mend = "returns_a_limit returns a RateLimit, which FastAPI does not call: Depends(returns_a_limit())"
     app = a_route(Depends(returns_a_limit))
     assert mend in await failure_at_start(RateLimitMiddleware(app, "9/minute"))
-    _, findings = rules_of(app)
+    _, findings = rules_of(routes_of(app))
     assert any(mend in each for each in findings)
-    assert rules_of(a_route(Depends(returns_a_limit())))[1] == []
+    assert rules_of(routes_of(a_route(Depends(returns_a_limit()))))[1] == []
 
 
 async def test_a_deep_copy_is_the_same_limit() -> None:

@@ -13,7 +13,7 @@ from starlette.routing import Mount, Route, Router, WebSocketRoute
 
 from asgi_ratelimit import Limiter, MemoryStore, RateLimit, RateLimitMiddleware, Rule
 from asgi_ratelimit.tools import Covered, coverage
-from asgi_ratelimit.tools.coverage import rules_of
+from asgi_ratelimit.tools.coverage import routes_of, rules_of
 from tests.support.asgi import ask, hello, http, ok
 
 pytestmark = pytest.mark.anyio
@@ -169,22 +169,22 @@ def test_limits_of_one_name_on_one_server() -> None:
     url, inner = "redis://localhost:6379/5", Starlette(routes=[Route("/x", hello)])
     inner.add_middleware(RateLimitMiddleware, "2/minute", name="api", store=url)
     app = Starlette(routes=[Mount("/a", inner)], middleware=within("9/minute", name="api", store=url))
-    (problem,) = rules_of(app)[1]
+    (problem,) = rules_of(routes_of(app))[1]
     assert problem.startswith("two limits named 'api' share a store and have different quotas named 'per-minute', ")
     inner = Starlette(routes=[Route("/x", hello)], middleware=within("2/minute", store=url))
     app = Starlette(routes=[Mount("/a", inner)], middleware=within("9/minute", store=url))
-    assert rules_of(app)[1] == []
+    assert rules_of(routes_of(app))[1] == []
 
 
 def test_an_app_that_limits_nothing() -> None:
     """It has no middleware, or one that has no quota, no rules, and no dependencies within it."""
     unlimited = Middleware(RateLimitMiddleware, name="a")
     for app in (an_app(), an_app(unlimited)):
-        rules, (finding,) = rules_of(app)
+        rules, (finding,) = rules_of(routes_of(app))
         assert rules == []
         assert finding.endswith('nothing is limited: quota="9/minute"')
-    limiting = Middleware(RateLimitMiddleware, "5/minute", name="b")
-    assert rules_of(an_app(unlimited, limiting))[1] == rules_of(an_app(limiting, unlimited))[1] == []
+    both = [unlimited, Middleware(RateLimitMiddleware, "5/minute", name="b")]
+    assert [rules_of(routes_of(an_app(*each)))[1] for each in (both, both[::-1])] == [[], []]
 
 
 def an_app(*middleware: Middleware) -> Starlette:

@@ -21,11 +21,11 @@ from ...decision import checked_cost
 from ...errors import RateLimitError, require_number
 from ...inbound.config import Tier
 from ...inbound.plan import RuleTable
-from ...inbound.routes import walk
+from ...inbound.routes import AppRoute
 from ...inbound.user_functions import takes
 from ...quota_text import as_text, explain, parse_quotas
 from ...quotas import Quota, has_places
-from ..coverage import Covered, coverage, findings, misplaced, quotas_as_text, rules_of, rules_of_file
+from ..coverage import Covered, covered, findings, misplaced, quotas_as_text, routes_of, rules_of, rules_of_file
 from ..log_lines import fields_of
 from ..log_reading import LogReader
 from ..replay import KINDS, QUANTILES, SHARES, Replay, limits_of, limits_of_file, suggest, times_of
@@ -84,23 +84,23 @@ def add_commands(commands: Any) -> None:
 
 def routes(options: argparse.Namespace) -> int:
     """Print the routes; exit code 1 under ``--require``, for a route without limits, or limits that cannot be."""
-    app = load_app(options, _ROUTES)
-    covered = coverage(app)
+    found = load_app(options, _ROUTES)
+    listed = covered(found)
     if options.json:
-        print_json([asdict(each) for each in covered])
+        print_json([asdict(each) for each in listed])
     else:
-        print_table(("methods", "path", "limits"), [_row(each) for each in covered])
-    problems = [*misplaced(app), *[f"without a limit: {each.path}" for each in covered if not each.is_covered]]
+        print_table(("methods", "path", "limits"), [_row(each) for each in listed])
+    problems = [*misplaced(found), *[f"without a limit: {each.path}" for each in listed if not each.is_covered]]
     for problem in problems if options.require else ():
         warn(problem, "error")
     return int(options.require and bool(problems))
 
 
-def _row(covered: Covered) -> tuple[str, str, str]:
-    methods = "WEBSOCKET" if covered.is_websocket else ",".join(covered.methods) or "ANY"
-    limits = " + ".join(covered.limits) or ("exempt" if covered.is_exempt else "NONE")
-    limits += "".join([f" (no key has come: {text})" for text in covered.without_key])
-    return methods, covered.path, limits
+def _row(route: Covered) -> tuple[str, str, str]:
+    methods = "WEBSOCKET" if route.is_websocket else ",".join(route.methods) or "ANY"
+    limits = " + ".join(route.limits) or ("exempt" if route.is_exempt else "NONE")
+    limits += "".join([f" (no key has come: {text})" for text in route.without_key])
+    return methods, route.path, limits
 
 
 def check(options: argparse.Namespace) -> int:
@@ -136,8 +136,8 @@ def _explained(name: str, text: str, quotas: Any, messages: Sequence[Quota] = ()
     return {"name": name, "quotas": text, "explained": explained}
 
 
-def load_app(options: argparse.Namespace, example: str) -> Any:
-    """The app at ``options.app``, as ``module:attribute``. Raises ``ValueError`` where there is none."""
+def load_app(options: argparse.Namespace, example: str) -> list[AppRoute]:
+    """The routes of the app at ``options.app``, ``module:attribute``. Raises ``ValueError`` where there is none."""
     module, _, attribute = options.app.partition(":")
     try:
         if not module or not attribute or module.endswith(".py"):
@@ -148,8 +148,7 @@ def load_app(options: argparse.Namespace, example: str) -> Any:
         if not callable(app) or not takes(app, 3):
             kind = f"{type(app).__name__!r} is not an ASGI app, which takes scope, receive and send"
             raise ValueError(f"{kind}; a function that makes one needs --factory")
-        list(walk(app, builds=True))  # its middlewares are the program's, too
-        return app
+        return routes_of(app)  # whose middlewares are the program's, too
     except RateLimitError:  # a mistake in its limits
         raise
     except (Exception, SystemExit) as error:  # the module is the program's, which may raise whatever it likes

@@ -55,6 +55,7 @@ class Holder:
     app = app
 
 unbuilt = FastAPI(middleware=[(lambda app: {}["SECRET"], (), {})])
+once = FastAPI(middleware=[(lambda app, names=["a"]: names.pop() and RateLimitMiddleware(app, "9/s"), (), {})])
 mistaken = FastAPI(middleware=[(RateLimitMiddleware, (), {"quota": "5/mintue"})])
 """
 
@@ -236,8 +237,9 @@ def test_limits_that_need_another_name(command: str, folder: Path, run: Callable
 
 
 def test_check_is_content(run: Callable[..., Run]) -> None:
-    """With exit code 0, for an app and for quotas, of which a cost takes just all that they give at once."""
+    """With an app, also one whose middleware can be built once; and with a cost of all that quotas give at once."""
     assert run("check", "main:app").out.endswith("\nno findings\n")
+    assert run("check", "main:once").out.endswith("\nno findings\n")
     done = run("check", "10/s burst 20; 1000/hour; 3 at once", "--cost", "20")
     assert (done.code, done.out.splitlines()[-1]) == (0, "no findings")
     checked = json.loads(run("check", "2/s", "--cost", "3", "--json").out)
