@@ -27,7 +27,7 @@ from ..hooks import Hooks
 from ..keys import Key, KeyFunction, client_ip, path_param
 from ..keys.base import ScopeKey, is_dependency
 from ..keys.client_ip import address_key
-from ..logs import warn_of_many, warn_once
+from ..logs import warn_of_many
 from ..overrides import limit_text, watch_of
 from ..quota_text import QuotaLike
 from ..quotas import has_places
@@ -39,7 +39,7 @@ from .limits import RateLimited
 from .penalties import Penalty
 from .plan import SCOPE_KEY, Plan
 from .refusals import LimitUnavailable, OnLimited, refused_by
-from .routes import AppRoute, find_evaded, place_text, walk, warn_of_workers
+from .routes import AppRoute, find_evaded, place_text, walk, warn_of, warn_of_workers
 from .rules import CompiledRule, owned_quotas, require_agreement, under_overrides
 from .user_functions import CostFunction, QuotaFunction, signature_of
 
@@ -332,8 +332,7 @@ class AppStores:
         if enforcer is None or before is not configured:
             enforcer = self.replacement or enforcer_of(as_store(configured))
             start_limits(app, enforcer)
-            for section, text in find_evaded((), without_middleware(walk(app))):
-                warn_once(section, text)
+            warn_of(find_evaded((), without_middleware(walk(app))))
             self._enforcers[app] = configured, enforcer
         return enforcer
 

@@ -29,7 +29,7 @@ from .limits import RateLimited, find_handler
 from .penalties import Penalty
 from .plan import MAX_WAITING, SCOPE_KEY, USUAL, Options, RuleTable
 from .refusals import AccessDenied, LimitUnavailable, OnLimited, checked_on_limited
-from .routes import equal_to, find_mistakes, place_of, templates_of, warn_of_workers
+from .routes import equal_to, find_mistakes, place_of, templates_of, warn_of, warn_of_workers
 from .rules import Rule, checked_rules, message_quotas, owned_quotas
 from .settling import Settling
 from .user_functions import CostFunction, QuotaFunction, takes
@@ -116,6 +116,7 @@ class RateLimitMiddleware:
         self._own_names(table)
         self._options, self._enforcer.key = options, options.key
         self.overrides_changed()
+        warn_of(find_mistakes(self.rule_table, self.app))
 
     def _own_names(self, table: RuleTable) -> None:
         """Own the names of this table instead of earlier ones; ``ConfigurationError`` if another limit has one."""
@@ -140,8 +141,6 @@ class RateLimitMiddleware:
             self._enforcer.on_limited_of, self._enforcer.default = table.on_limited, table.default
             if options is self._options and place is self._place and live is watch_of(self.store).live:
                 break  # else another thread may have replaced a newer table; a lock might be held in a fork
-        for section, text in find_mistakes(self.rule_table, self.app) if self._has_started else ():
-            warn_once(section, text)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -226,7 +225,7 @@ class RateLimitMiddleware:
         self._own_names(self.rule_table)
         warn_of_workers(self.store)
         self._has_started = True
-        self.overrides_changed()  # which now warns
+        warn_of(find_mistakes(self.rule_table, self.app))
         if self._file is not None:
             self._file.watch(self)
 

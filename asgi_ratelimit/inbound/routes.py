@@ -145,8 +145,7 @@ def place_text(path: str, methods: Iterable[str] | None) -> str:
 
 def place_of(middleware: Any, router: Any) -> str | None:
     """The place of a middleware behind a router; ``None`` if it is not behind it."""
-    middlewares = (each for route in walk(router) for each in route.middlewares)
-    return next((each.place for each in middlewares if each.app is middleware), None)
+    return next((each.place for route in walk(router) for each in route.middlewares if each.app is middleware), None)
 
 
 # Templates of requests
@@ -189,8 +188,17 @@ def _with_patterns(app: Any) -> Iterator[tuple[AppRoute, re.Pattern[str]]]:
 _CORS_INSIDE = "scripts in browsers cannot read refusals: add_middleware(CORSMiddleware, ...) after RateLimitMiddleware"
 
 
+def warn_of(mistakes: Iterable[tuple[str, str]]) -> None:
+    """Log mistakes, each once."""
+    for section, text in mistakes:
+        warn_once(section, text)
+
+
 def find_mistakes(table: RuleTable, app: Any) -> Iterator[tuple[str, str]]:
-    """The mistakes in valid rules for an app: the section of the docs on warnings, and the text of each."""
+    """The mistakes in valid rules for an app: the section of the docs on warnings, and the text of each.
+
+    With many routes and rules, it takes long: an override, which changes no path, is not looked at.
+    """
     routes = list(walk(app))
     for number, rule in enumerate([*table.rules, *[each for each in table.charging if each.source is None]]):
         reason = _why_unused(rule, table.rules[:number] if rule.is_final else table.rules, routes)
