@@ -23,7 +23,7 @@ from ..hooks import Event, Hooks, ObservedRequest, RouteOf
 from ..keys import KeyFunction
 from ..leases import Leases, leases_of
 from ..quotas import SECOND_US, InFlight, has_places
-from ..stores import Decisions, Store
+from ..stores.base import Decisions, Store, lock
 from .delays import Receiving, wait
 from .penalties import BlockCheck, apply_penalties, is_blocked
 from .plan import MAX_WAITING, Plan
@@ -124,10 +124,11 @@ class Enforcer:
 
     def count_waiting(self, key: str, change: int) -> None:
         """Count a request that begins or ends to wait."""
-        self.waiting[key] += change
+        with lock:  # event loops of other threads count, too
+            self.waiting[key] += change
+            if not self.waiting[key]:
+                del self.waiting[key]
         self.hooks.queued(self.name, change)
-        if not self.waiting[key]:
-            del self.waiting[key]
 
     async def take_more(self, store: Store, take: Take, scope: Scope, taken: Sequence[Taken]) -> Decision:
         """The decision on another take of a request, from the store of an earlier one; the hooks are called with it.
@@ -272,8 +273,7 @@ class RequestLimits:
         """
         taken = [(store, decision) for store, decision in self.taken if decision.allowed and decision.id]
         states = await give_back(taken)
-        if states:
-            self.reported = [_updated(each, states) if each.allowed else each for each in self.reported]
+        self.reported = [_updated(each, states) if each.allowed else each for each in self.reported]
 
     async def answer(
         self, decision: Decision, connection: AppArguments, enforcer: Enforcer, on_limited: OnLimited | None = None
