@@ -405,10 +405,11 @@ class Counts(BesideStore):
         """
         with suppress(StoreError):  # the result of the last look then still counts
             await self._time.look()
-        now = self._time.now_us() / SECOND_US
+        # Beside a server, what was counted since the last full second, about
+        now = self._time.now_us() / SECOND_US - (0.0 if self.in_process else 0.5)
         # Where a clock goes back, time stands still, or the minute that is over would be written anew, and lost
         now = max(now, self._second if self._second - now < 60 else 0.0)
-        for second in (self._second, int(now)) if self.in_process else (int(now - 0.5),):
+        for second in (self._second, int(now)) if self.in_process else (int(now),):
             self._collect(*divmod(second, 60))
         self._second = int(now)
         with suppress(StoreError):  # what is unwritten is written later; the next one would wait as long for an answer

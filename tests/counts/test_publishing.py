@@ -15,6 +15,7 @@ from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.waiter import outbound_sources
 from tests.support.asgi import ask, ok
 from tests.support.dashboards import take
+from tests.support.store_elsewhere import StoreElsewhere
 
 pytestmark = pytest.mark.anyio
 
@@ -75,22 +76,15 @@ async def test_the_worst_keys_are_published(clock: SteppedClock) -> None:
 async def test_a_request_counts_once_in_each_second(clock: SteppedClock) -> None:
     """Under several rules, it is one request: refused, or else what a shadow rule says, or else admitted."""
     store = MemoryStore(clock=clock)
-    rules = [
-        Rule("/", "3/minute", name="tight"),
-        Rule("/", "4/minute", name="wide"),
-        Rule("/", "2/minute", name="candidate", shadow=True),
-    ]
+    rules = [Rule("/", "3/minute", name="tight"), Rule("/", "4/minute", name="wide")]
+    rules += [Rule("/", "2/minute", name="candidate", shadow=True)]
     app = RateLimitMiddleware(ok, "100/minute", rules=rules, store=store, name="api")
     clock.advance(10)
     for _ in range(5):
         await ask(app)
     read = await summary(store)
-    assert {rule.name: rule.minutes[-1] for rule in read.rules} == {
-        "api": (3, 0, 0, 0, 0),
-        "wide": (3, 0, 0, 0, 0),
-        "tight": (3, 2, 0, 0, 0),
-        "candidate": (2, 0, 3, 0, 0),
-    }
+    expected = {"api": (3, 0, 0, 0, 0), "wide": (3, 0, 0, 0, 0), "tight": (3, 2, 0, 0, 0), "candidate": (2, 0, 3, 0, 0)}
+    assert {rule.name: rule.minutes[-1] for rule in read.rules} == expected
     assert [numbers for numbers in read.seconds.values() if any(numbers)] == [(2, 2, 1, 0, 0)]
     assert read.minutes[-1] == read.hours[-1] == (2, 2, 1, 0, 0)
 
@@ -128,3 +122,14 @@ async def test_no_count_is_lost_at_the_border_of_minutes(clock: SteppedClock, st
             clock.advance(0.25 if every > 1 or number not in (6, 8) else -1.25)
             counts_of(store).write_here()
     assert await published(store) == (12, 0)
+
+
+@pytest.mark.usefixtures("unpublished")
+async def test_a_late_run_beside_a_server_loses_no_count(clock: SteppedClock) -> None:
+    """It has begun the next minute where the clock then goes back."""
+    store = StoreElsewhere(MemoryStore(clock=clock))
+    for seconds in (60.7, -0.8, 2.0):
+        await take(store)
+        clock.advance(seconds)
+        await counts_of(store).run()
+    assert await published(store) == (3, 0)
