@@ -101,7 +101,7 @@ class Leases(Repeating):
         if self._in_process or not ends:
             run_in_place(settle_all(cast("Store", self._owner()), ends))
         elif (loop := _get_running_loop()) is not None:
-            keep(self._owner(), loop.create_task(self._return({decision.id: ends})))
+            keep(self._owner(), loop.create_task(self._return({decision.id: ends}))).add_done_callback(self._try_soon)
         else:
             asyncio.run_coroutine_threadsafe(self._return({decision.id: ends}), background_loop.loop())
 
@@ -135,9 +135,12 @@ class Leases(Repeating):
         for identity in [each for each, ends in ended.items() if ends and not self._is_renewing]:
             self._ended.pop(identity, None)
 
-    def _try_soon(self) -> None:
-        """Run now, and then every second until the store answers, unless that has begun."""
-        if self.is_running and not self._is_failing:
+    def _try_soon(self, returning: asyncio.Future[None] | None = None) -> None:
+        """Run now, and then again and again until the store answers, unless that has begun.
+
+        After ``returning``, only if that was cancelled: its event loop has ended.
+        """
+        if self.is_running and not self._is_failing and (returning is None or returning.cancelled()):
             self._is_failing = True
             background_loop.loop().call_soon_threadsafe(self._begin)
 
