@@ -240,6 +240,7 @@ class RateLimitMiddleware:
             await receive()
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             raise
+        watch_of(self.store).start_early()
         scope[SCOPE_KEY] = self._enforcer
 
         async def draining_receive() -> Message:

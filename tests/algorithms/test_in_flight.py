@@ -8,14 +8,7 @@ import pytest
 
 from asgi_ratelimit.algorithms import Booked
 from asgi_ratelimit.algorithms.in_flight import InFlightState
-from asgi_ratelimit.algorithms.take import (
-    decide,
-    pack,
-    read,
-    reset_us,
-    settle,
-    unused,
-)
+from asgi_ratelimit.algorithms.take import decide, pack, read, reset_us, settle, unused
 from asgi_ratelimit.quotas import LEASE_US, MOST_QUEUED, InFlight, TokenBucket
 from tests.algorithms.charged import Charged
 

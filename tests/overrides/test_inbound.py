@@ -11,6 +11,7 @@ from fastapi import Depends, FastAPI
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from starlette.testclient import TestClient
 
 from asgi_ratelimit import MemoryStore, Overrides, RateLimit, RateLimitMiddleware, RedisStore, Rule, Store
 from asgi_ratelimit.hooks import Event
@@ -64,6 +65,15 @@ async def test_a_rule_changes_and_comes_back(shared: Shared, caplog: pytest.LogC
         assert (await client.get("/login")).status_code == 429
         lines = ["login: 3/hour -> 5/hour, by alice", "login: 5/hour -> 3/hour"]
         await until(lambda: [line for line in caplog.messages if "->" in line] == lines)  # it is applied, then logged
+
+
+async def test_the_first_request_is_under_the_overrides(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """They are watched from the start of an app."""
+    async with Overrides(redis_url) as overrides:
+        await overrides.set("login", "1/hour")
+    with TestClient(shop(RedisStore(redis_url))) as client:
+        await until(lambda: "login: 3/hour -> 1/hour" in caplog.text)
+        assert [client.get("/login").status_code for _ in range(2)] == [200, 429]
 
 
 async def answers(client: httpx.AsyncClient, path: str, status: int) -> bool:
