@@ -117,7 +117,7 @@ class _Parser:
         count = self.number("a count") if self.is_number else 1
         unit = self.word
         if unit not in UNITS or self.words[self.at][0] == "M":
-            raise self.error("is not a unit of time", "a unit of time")
+            raise self.error("is not a unit of time: s, m, h, d or week", "a unit of time")
         self.at += 1
         return count * UNITS[unit]
 

@@ -62,7 +62,7 @@ def test_a_period_may_not_be_endless() -> None:
         ("5/day;;5/hour", 6, "a limit such as 100 is missing"),
         ("10 requests per minute", 3, '\'requests\' is not "/" or "per"'),
         ("10/s burst=20", 10, "'=' is not a burst such as 20"),
-        ("5/month", 2, "'month' is not a unit of time"),
+        ("5/month", 2, "'month' is not a unit of time: s, m, h, d or week"),
         ("", 0, "is missing"),
         ("-5/s", 0, "'-'"),
         ("10 per", 6, "a unit of time is missing"),

@@ -239,7 +239,7 @@ MISTAKES = [
     ('quota = "9/s"\n' + TIER.replace("tiers", "tier"), ", tier: there is no such tier as \"{'plan': {"),
     (f'{TIER}free = "1/x"', ", tiers.plan.free: '1/x'"),
     (f'[tiers.plan]\nfunction = "{HERE}:answer"\nfree = "1/s"', ", tiers.plan.function: "),
-    ('quota = "10/minit"', ", quota: '10/minit': 'minit' is not a unit of time"),
+    ('quota = "10/minit"', ", quota: '10/minit': 'minit' is not a unit of time: s, m, h, d or week"),
     ('\nqouta = "1/s"', ": there is no key 'qouta', did you mean 'quota'?: the keys here are client_ip, cost"),
     ('quota = "1/s"\n\n[[rule]]\npath = "/x"', ": there is no key 'rule', did you mean 'rules'?"),
     ('headers = "draft-9"', ', headers: headers must be "draft-10"'),
