@@ -98,7 +98,9 @@ class Unawaited:
     def __bool__(self) -> bool:
         if sys._getframe(1).f_globals.get("__name__") == "asyncio.base_tasks":  # the repr of a task asks, from 3.12 on
             return True
-        raise TypeError(f"{self.__name__} lacks its await, so everybody passes: if await limiter.{self.__name__}(key)")
+        owner, _, name = self.__qualname__.partition(".")
+        use = f"limits(request).{name}(3)" if owner == "Limits" else f"limiter.{name}(key)"
+        raise TypeError(f"{name} lacks its await, so everybody passes: if await {use}")
 
 
 def must_await(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
