@@ -102,7 +102,7 @@ async def _warn(recent: Summary, options: argparse.Namespace, *, is_block: bool)
     """Warn of what programs have not used in the last hour: the store, the name, a block, or the key of one."""
     name, names = getattr(options, "name", None), sorted({rule.name for rule in recent.rules})
     if not names:
-        warn("no program has reported a request on this store in the last hour: is it that of your limits?")
+        warn("no program has reported a request here in the last hour: are the URL and --prefix those of your limits?")
     elif name is not None and name not in names:
         near = get_close_matches(name, names, 1)
         hint = f": did you mean {near[0]!r}?" if near else ""
