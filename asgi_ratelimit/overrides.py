@@ -219,11 +219,6 @@ class Watch(BesideStore):
         if self._lets_all_pass():
             self.start()
 
-    def start_early(self) -> None:
-        """Read what other processes have set before anybody uses the store, so that it applies from the first take."""
-        if not self.in_process:
-            self.start()
-
     async def end(self) -> None:
         """Stop watching: from now on, nobody would see that a limit which is off is on again."""
         await super().end()

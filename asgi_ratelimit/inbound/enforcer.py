@@ -60,10 +60,8 @@ class Enforcer:
     dialect: Dialect | None = field(init=False)
     counts: Counts = field(init=False)
     failures: Failures = field(init=False)  # failures of functions of the program are reported here
-    is_observed: bool = field(init=False)  # whether there are hooks
 
     def __post_init__(self) -> None:
-        self.is_observed = bool(self.hooks)
         self.dialect = self.options.request_dialect()
         self.counts = counts_of(self.store)
         self.failures = Failures(self.hooks, self.counts)
@@ -79,7 +77,7 @@ class Enforcer:
         """
         is_remote = not self.store.in_process
         decisions: list[Decision] = []
-        since_us = monotonic_us() if is_remote or outer.is_observed else 0.0
+        since_us = monotonic_us() if is_remote or outer.hooks else 0.0
         try:
             if plan.holds and is_remote and has_places([each.quota for take in takes for each in take.charges]):
                 for take in reversed(takes):  # a request that is cancelled meanwhile keeps no place
@@ -93,7 +91,7 @@ class Enforcer:
             if not plan.is_final:
                 decisions = [await self._final(plan, decision, receiving, outer) for decision in decisions]
             self.counts.count(decisions)
-            if outer.is_observed:
+            if outer.hooks:
                 outer.observe(decisions, scope, taken_us / SECOND_US)
             return decisions
         except BaseException:  # it is cancelled, perhaps while it waits beside a rule in shadow
@@ -144,7 +142,7 @@ class Enforcer:
             raise
         if not decision.allowed:
             counts_of(store).count((decision,))
-        if self.is_observed:
+        if self.hooks:
             self.observe([decision], scope, (monotonic_us() - since_us) / SECOND_US)
         return decision
 

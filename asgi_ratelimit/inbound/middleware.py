@@ -240,7 +240,8 @@ class RateLimitMiddleware:
             await receive()
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             raise
-        watch_of(self.store).start_early()
+        if not self.store.in_process:  # overrides of other processes apply from the first request on
+            watch_of(self.store).start()
         scope[SCOPE_KEY] = self._enforcer
 
         async def draining_receive() -> Message:

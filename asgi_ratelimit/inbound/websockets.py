@@ -84,7 +84,7 @@ class Throttled:
             self._slot = decision
             return
         self._closed_because = UNAVAILABLE if is_outage(decision) else TOO_MANY
-        if self._enforcer.is_observed:
+        if self._enforcer.hooks:
             self._enforcer.observe([decision], self._scope, latency=None)
         with suppress(OSError):  # the client has gone already
             await send({"type": "websocket.close", "code": TRY_AGAIN_LATER, "reason": self._closed_because})

@@ -81,9 +81,8 @@ async def settle_all(store: Store, settlements: Sequence[Settlement], *, is_unus
     if not settlements:
         return []
     settled = await store.settle(settlements)
-    if _listeners:
-        units = [0.0 if is_unused else max(each.charge.cost - each.actual, 0.0) for each in settlements]
-        _units_came_back(store, [(each.charge, back) for each, back in zip(settlements, units)])
+    units = [0.0 if is_unused else max(each.charge.cost - each.actual, 0.0) for each in settlements]
+    _units_came_back(store, [(each.charge, back) for each, back in zip(settlements, units)])
     return settled
 
 

@@ -436,12 +436,10 @@ class CallSpacing:
                 last, quota, state = rows.get(bucket, NEVER_LEFT)
                 if last is not own:
                     metered: Any = _metered(own, margin, self._is_real)
-                    if metered != quota and kind is TokenBucket and state is not None:
+                    if kind is TokenBucket and state is not None and metered != quota:
                         # Another margin, or a changed limit: what is used stays used, up to the burst
                         state = now_us + min((state - now_us) * quota.rate, metered.burst) / metered.rate
-                    elif metered != quota:
-                        state = None
-                    quota = metered
+                    quota, state = metered, state if metered == quota or kind is TokenBucket else None
                 before[bucket] = own, quota, state
                 if kind is TokenBucket:
                     room_us = (quota.burst - cost) / quota.rate if cost < quota.burst else 0.0
