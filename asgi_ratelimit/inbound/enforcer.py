@@ -91,7 +91,7 @@ class Enforcer:
             if not plan.is_final:
                 decisions = [await self._final(plan, decision, receiving, outer) for decision in decisions]
             self.counts.count(decisions)
-            if outer.hooks:
+            if since_us and outer.hooks:
                 outer.observe(decisions, scope, taken_us / SECOND_US)
             return decisions
         except BaseException:  # it is cancelled, perhaps while it waits beside a rule in shadow

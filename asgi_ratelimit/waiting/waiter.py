@@ -147,10 +147,10 @@ class SlotWaiter:
         booked = take if deadline_us is None else replace(take, max_wait=max(deadline_us - now_us, 0.0) / SECOND_US)
         deadline_us = now_us + take.max_wait_us if deadline_us is None else deadline_us
         several = len(charges) > 1 and any(charge.key != charges[-1].key for charge in charges)
-        if several and not (take.operation is not None and (yield from self.peeked(take)).repeated):
-            decision, has_left = yield from self._wait_with_own_keys(take, priority, deadline_us)
-        elif take.operation is not None:
+        if take.operation is not None and (not several or (yield from self.peeked(take)).repeated):
             decision, has_left = (yield from self._book_operation(booked, deadline_us)), False
+        elif several:
+            decision, has_left = yield from self._wait_with_own_keys(take, priority, deadline_us)
         else:
             decision, has_left = yield from self._book_and_sleep(take, booked, priority, deadline_us)
         if not decision.allowed:
@@ -435,11 +435,12 @@ class CallSpacing:
                     continue
                 last, quota, state = rows.get(bucket, NEVER_LEFT)
                 if last is not own:
-                    metered: Any = _metered(own, margin, self._is_real)
-                    if kind is TokenBucket and state is not None and metered != quota:
+                    former, quota = quota, _metered(own, margin, self._is_real)
+                    if former != quota and kind is not TokenBucket:
+                        state = None
+                    elif former != quota and state is not None:
                         # Another margin, or a changed limit: what is used stays used, up to the burst
-                        state = now_us + min((state - now_us) * quota.rate, metered.burst) / metered.rate
-                    quota, state = metered, state if metered == quota or kind is TokenBucket else None
+                        state = now_us + min((state - now_us) * former.rate, quota.burst) / quota.rate
                 before[bucket] = own, quota, state
                 if kind is TokenBucket:
                     room_us = (quota.burst - cost) / quota.rate if cost < quota.burst else 0.0
@@ -461,7 +462,7 @@ class CallSpacing:
 
 
 @lru_cache(maxsize=1000)
-def _metered(quota: Quota, margin: float, is_real: bool) -> Quota:
+def _metered(quota: Quota, margin: float, is_real: bool) -> Any:
     """The quota by which calls leave: without the margin, and in real time with a burst that allows for delays.
 
     A small burst is what is due while a call is on time. A large one leaves the first call time on its way.
