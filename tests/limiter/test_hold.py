@@ -207,16 +207,10 @@ async def test_an_override_applies() -> None:
 async def test_what_has_no_end_shows_how_it_is_held() -> None:
     """Nobody would give the place back."""
     limiter = Limiter("5 at once; 100/minute")
-    charge = Charge(InFlight(5), "key")
-    for call in (
-        lambda: limiter.rate_limit("key"),
-        lambda: limiter.pace("key"),
-        lambda: limiter.acquire("key"),
-        lambda: limiter.reserve("key"),
-        lambda: limiter.take([charge]),
-    ):
+    calls: list[Any] = [limiter.rate_limit, limiter.pace, limiter.acquire, limiter.reserve]
+    for call in [*calls, lambda key: limiter.take([Charge(InFlight(5), key)])]:
         with pytest.raises(ConfigurationError, match=r'5 at once.*" needs a block'):
-            await call()
+            await call("key")
     with pytest.raises(ConfigurationError, match=r"async with limiter\.hold"):
         limiter.spend("key", 1)
     with pytest.raises(TypeError, match=r"async with limiter\.hold"):
