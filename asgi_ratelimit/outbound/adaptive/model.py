@@ -132,9 +132,9 @@ class Host:
     used_us: float = math.inf
     """A host is forgotten only if there are too many."""
 
-    def is_idle(self, _now_us: float) -> bool:
-        """Whether no request waits."""
-        return not any(route.queue for route in self.routes.values())
+    def is_idle(self, now_us: float) -> bool:
+        """Whether nothing is lost when the host is forgotten."""
+        return self.everything.is_idle(now_us) and all(route.is_idle(now_us) for route in self.routes.values())
 
     @property
     def has_routes(self) -> bool:
@@ -498,7 +498,7 @@ def _forget(items: OrderedDict[str, T], now_us: float, most: int = MAX_ROUTES) -
     """Forget the oldest items, a few at a time: those that are old, or above ``most``. Others become the newest."""
     for key in [key for key, _ in zip(items, range(4))]:
         each, is_above = items[key], len(items) >= most
-        if each.is_idle(now_us) and (is_above or each.used_us < now_us - FORGET_AFTER_US):
+        if (is_above or each.used_us < now_us - FORGET_AFTER_US) and each.is_idle(now_us):
             del items[key]
         elif is_above:
             items.move_to_end(key)
