@@ -83,7 +83,8 @@ class Section:
 class Route:
     """Requests that are limited alike, as far as is known; ``buckets`` are those that the last answer has reported.
 
-    ``waits_for`` is the bucket that its queue waits for.
+    ``former`` are others before them: some servers report only the limit of which the least is left. ``waits_for`` is
+    the bucket that its queue waits for.
     """
 
     key: str
@@ -91,6 +92,7 @@ class Route:
     quota: tuple[Bucket, ...] = ()
     """One that stands for the declared quota, if it counts these requests."""
     buckets: tuple[ReportedBucket, ...] = ()
+    former: tuple[ReportedBucket, ...] = ()
     is_known: bool = False
     queue: OrderedDict[Call, None] = field(default_factory=OrderedDict)
     waits_for: Bucket | None = None
@@ -387,6 +389,7 @@ class Model:
         if reported and route.buckets and set(reported) != set(route.buckets):
             names = " and ".join(bucket.name for bucket in route.buckets)
             self._on_change(host.name, reported[0], "migrated", f"{route.key} uses this instead of {names}")
+            route.former = route.buckets
         if reported:
             route.buckets = route.section.buckets = reported
         route.is_known |= bool(reported) or is_served
@@ -485,12 +488,10 @@ def probed(call: Call) -> list[tuple[PioneerBucket, int]]:
 def _section(host: Host, key: str, path: str, now_us: float) -> Section:
     """The section of a path: its first segment, or, if the profile distinguishes routes, the route itself."""
     name = key if host.has_routes else f"/{path.strip('/').partition('/')[0][:64]}"
-    section = None if host.has_routes else host.sections.get(name)
+    section = host.sections.get(name)
     if section is None:
-        section = Section(name, PioneerBucket(name))
+        section = host.sections[name] = Section(name, PioneerBucket(name))
         section.pioneer.probe(now_us)
-        if not host.has_routes:
-            host.sections[name] = section
     return section
 
 

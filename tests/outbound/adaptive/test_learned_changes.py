@@ -27,10 +27,11 @@ def changes_of(script: Any, *paths: str, **options: Any) -> list[LimitChange]:
 
 
 def test_what_is_learned() -> None:
-    """With what is left of it, what it was before, or which one the route used before."""
-    reports = [bucket_headers(4, 1), bucket_headers(4, 1, limit=10), bucket_headers(4, 1, bucket="b")]
-    changes = learned, changed, other, migrated = changes_of(lambda _, n: (200, reports[n - 1]), *[CHANNEL] * 3)
-    assert [each.kind for each in changes] == ["learned", "limit changed", "learned", "migrated"]
+    """With what is left of it, what it was before, or which one the route used before, which is not learned again."""
+    larger = bucket_headers(4, 1, limit=10)
+    reports = [bucket_headers(4, 1), larger, bucket_headers(4, 1, bucket="b"), larger]
+    changes = learned, changed, other, migrated, _ = changes_of(lambda _, n: (200, reports[n - 1]), *[CHANNEL] * 4)
+    assert [each.kind for each in changes] == ["learned", "limit changed", "learned", "migrated", "migrated"]
     assert (learned.host, learned.bucket, learned.limit) == ("api.example", "abc default channels/1", 5.0)
     assert (learned.remaining, learned.paused_for, changed.limit) == (4.0, 0.0, 10.0)
     assert learned.text == "limit 5, 4 left, more in 1 s"
