@@ -85,7 +85,7 @@ class GroupCommit(Generic[T, R]):
 
     def _begin(self) -> None:
         """Send from the next iteration of the loop on, so that the other items of this one go too."""
-        self._sender = keep(None, self._loop.create_task(self._send_all()))
+        self._sender = keep(None, asyncio.Task(self._send_all(), loop=self._loop))
 
     async def _send_all(self) -> None:
         """Send batches, one after the other, until nobody waits, or until one of them expires."""

@@ -89,25 +89,24 @@ async def test_batches_are_bounded(options: dict[str, Any], sizes: list[int]) ->
     assert list(map(len, server.batches)) == sizes
 
 
-@pytest.mark.parametrize("wrong", [OSError("gone"), ["only one"]], ids=["raises", "too few results"])
-async def test_a_batch_that_fails_does_not_stop_the_next(wrong: Any) -> None:
-    """Exactly its items fail."""
+@pytest.mark.parametrize(("end", "wrong"), [("set_exception", OSError("gone")), ("set_result", ["only one"])])
+async def test_a_batch_that_fails_does_not_stop_the_next(end: str, wrong: Any) -> None:
+    """Exactly its items fail, if it raises, or has too few results."""
     server = Server()
     failed = [server.group.submit(item) for item in range(2)]
     await settle_down()
     later = server.group.submit(2)
-    if isinstance(wrong, Exception):
-        server.answers[-1].set_exception(wrong)
-    else:
-        server.answers[-1].set_result(wrong)
+    getattr(server.answers[-1], end)(wrong)
     await settle_down()
     await server.answer()
     assert [type(each.exception()) for each in failed] == [OSError if isinstance(wrong, OSError) else ValueError] * 2
     assert later.result() == "result of 2"
 
 
-async def test_a_cancelled_caller_hurts_nobody() -> None:
-    """What waits is dropped, and what is under way goes on for the others."""
+@pytest.mark.parametrize("factory", [None, getattr(asyncio, "eager_task_factory", None)], ids=["tasks", "eager tasks"])
+async def test_a_cancelled_caller_hurts_nobody(factory: Any) -> None:
+    """What waits is dropped, and what is under way goes on for the others, also where tasks begin at once."""
+    asyncio.get_running_loop().set_task_factory(factory)  # eager ones are new in Python 3.12
     server = Server()
     sent = [server.group.submit(item) for item in range(2)]
     await settle_down()
