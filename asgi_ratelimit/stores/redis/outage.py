@@ -240,9 +240,9 @@ class Outage:
         self.local.settle_now((lease_settlement(charge, lease, ENDS), lease_settlement(charge, unique, HOLDS)))
         return InFlightState(state.at, (*others, (unique, end)))
 
-    async def settle(self, settlement: Settlement) -> Settled:
+    def settle(self, settlement: Settlement) -> Settled:
         """Settle a charge that was decided here: less changes what is still to be charged, more is added to it."""
-        (settled,) = await self.local.settle((settlement,))
+        (settled,) = self.local.settle_now((settlement,))
         if settled.is_first and type(settlement.charge.quota) is not InFlight:
             charge = settlement.charge
             whole = replace(charge, quota=self._whole.find(charge.quota, 0.0) or charge.quota)

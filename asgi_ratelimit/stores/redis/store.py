@@ -197,15 +197,14 @@ class RedisStore:
         if settlement.degraded and not settlement.token:
             if settlement.until_us:  # of a ticket, which others may redeem
                 outage.ledger.postpone(sent)
-            return outage.settle(settlement)
+            return asyncio.sleep(0, outage.settle(settlement))  # which is done at once, whoever is cancelled
         if outage.ledger and settlement.id and outage.ledger.is_waiting(settlement):  # it was settled already
             return self._later(settlement, is_first=False)
+        if type(settlement.charge.quota) is InFlight and len(outage.local):  # it counts what is held here in an outage
+            outage.local.settle_now((settlement,))
         return self._settled(settlement, nodes.answer(sent))
 
     async def _settled(self, settlement: Settlement, answer: Awaitable[Answer]) -> Settled:
-        outage = self._context.outage
-        if type(settlement.charge.quota) is InFlight and len(outage.local):  # it counts what is held here in an outage
-            outage.local.settle_now((settlement,))
         try:
             return cast("Settled", await asyncio.shield(answer))  # what a request gives back as it ends is given back
         except StoreError:
