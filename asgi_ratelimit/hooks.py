@@ -142,7 +142,7 @@ Hook: TypeAlias = Callable[[Event], Awaitable[object] | None]
 """A function that is called after each decision.
 
 It is called in the event loop, so it must not block. What an ``async`` function returns is awaited in the background;
-code without an event loop waits for it.
+for code without an event loop, on that of the package.
 """
 
 
@@ -193,7 +193,7 @@ class LimitChange:
     * ``"limit changed"``: the limit is another one now;
     * ``"migrated"``: requests of a route turn out to use other buckets than before;
     * ``"paused"``: the server has refused a request, and others wait;
-    * ``"pioneer failed"``: the first request to an unknown bucket got no answer, or one that reports nothing.
+    * ``"pioneer failed"``: the first request to an unknown bucket got no answer, or a server error without limits.
 
     ``limit`` and ``remaining`` are units, or ``None`` if unknown, and ``paused_for`` is in seconds.
     """

@@ -378,8 +378,9 @@ class Overrides:
     """Changes limits by their names while programs run: in all processes that share the store, within a second.
 
     A name is that of a ``Rule``, a ``RateLimit``, a ``Limiter``, a paced function or transport, or, for its own quota,
-    a ``RateLimitMiddleware``. ``store`` is a store or its URL. What was used stays used. Each method raises
-    ``StoreError`` if the store does not answer. Raises ``ConfigurationError`` for a store that shares nothing.
+    a ``RateLimitMiddleware``. ``store`` is a store or its URL. What was used stays used by a quota of the same kind.
+    Each method raises ``StoreError`` if the store does not answer. Raises ``ConfigurationError`` for a store that
+    shares nothing.
     """
 
     @shows_use('Overrides("redis://localhost")')
