@@ -87,7 +87,7 @@ class Rule:
 
     With ``shadow``, the rule is decided on its own and counted, but never enforced. Rules of one ``name`` share their
     buckets, and a request is charged to each bucket once; by default the buckets belong to the path and the methods.
-    Rules of one name have equal quotas or one function, equal penalties, and are all in shadow or all enforced.
+    Rules of one name have equal quotas or one function, equal penalties if any, and are all in shadow or all enforced.
 
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for invalid arguments.
     """
