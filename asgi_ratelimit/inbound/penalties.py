@@ -190,8 +190,8 @@ class Blocks:
     """The blocks under the name of a rule or middleware: to see them, to lift them, and to block by hand.
 
     ``store`` is its store or URL, and ``name`` its name. Keys are what its key function returns: an address, or the
-    key of a header, ``header("x-api-key").of(scope)``. An IPv6 address also means its networks of 64, 60, 56, 52 and 48
-    bits, one of which ``client_ip()`` counts as one client. Every method may raise ``StoreError``.
+    key of a header, ``header("x-api-key").key_of(value)``. An IPv6 address also means its networks of 64, 60, 56, 52
+    and 48 bits, one of which ``client_ip()`` counts as one client. Every method may raise ``StoreError``.
     """
 
     @shows_use('Blocks(store=store, name="login")')
