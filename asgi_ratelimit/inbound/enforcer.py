@@ -185,8 +185,9 @@ class RequestLimits:
     retry_after: tuple[Sequence[Header], int] | None = field(init=False, default=None)
     # The decisions whose places in flight the request holds until its answer has ended
     held: Sequence[tuple[Leases, Decision]] = field(init=False, default=())
-    # What sends the answer instead of the app, whatever that sends from then on; nothing, once an answer has begun
-    pending: Callable[[], Awaitable[None]] | None = field(init=False, default=None)
+    # What sends the answer instead of the app, whatever that sends from then on; nothing, once an answer has begun.
+    # A ``partial`` of the error, ``func``, which has its status
+    pending: Any = field(init=False, default=None)
 
     def send(self, message: Message) -> Awaitable[None]:
         """Send a message of the answer, with headers if it starts the answer; all other messages pass unchanged."""

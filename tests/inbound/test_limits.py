@@ -31,7 +31,7 @@ from asgi_ratelimit import (
 )
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.asgi import CLIENT, Peer, ask, http, websocket
+from tests.support.asgi import CLIENT, Peer, ask, http, limited, websocket
 from tests.support.late_stores import SlowStore
 from tests.support.redis_server import RedisServer
 
@@ -185,32 +185,33 @@ def a_framework(status: int, *, streams: bool = False) -> Any:
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_refused_charge_is_the_answer_in_any_framework(status: int, streams: bool) -> None:
     """Whatever the framework makes of the error, nothing of it is sent."""
-    app = RateLimitMiddleware(
-        a_framework(status, streams=streams), "10/minute", store=MemoryStore(clock=SteppedClock())
-    )
-    peer = await ask(app)
+    peer = await ask(limited(a_framework(status, streams=streams)))
     assert [message["type"] for message in peer.sent] == ["http.response.start", "http.response.body"]
     assert (peer.status, peer.problem["status"]) == (429, 429)
     assert peer.headers["ratelimit"].startswith('"per-minute";r=9')
     assert "x-own" not in peer.headers
 
 
-@pytest.mark.parametrize("way", ["group", "chained", "silent"])
-async def test_a_refused_charge_is_the_answer_whatever_becomes_of_the_error(way: str) -> None:
+@pytest.mark.parametrize("way", ["group", "chained", "silent", "outage"])
+async def test_a_refused_charge_is_the_answer_whatever_becomes_of_the_error(way: str, server: RedisServer) -> None:
     """In a group of errors, as the cause of another one, or nowhere, where the app sends nothing at all."""
     seen: list[int] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(limits(HTTPConnection(scope)).charge(100))
+                if way == "outage":
+                    await asyncio.to_thread(server.stop)
+                group.create_task(limits(HTTPConnection(scope)).charge(10))
         except ExceptionGroup as error:
             if way != "silent":
                 raise error if way == "group" else RuntimeError from error
 
     rule = Rule("/", "10/minute", settle=lambda status, headers: seen.append(status))
-    assert (await ask(RateLimitMiddleware(app, rules=[rule]))).status == 429
-    assert seen == [429] * (way != "silent")
+    store, status = RedisStore(server.url, timeout=20.0, on_error="deny"), 503 if way == "outage" else 429
+    assert (await ask(RateLimitMiddleware(app, rules=[rule], store=store))).status == status
+    assert seen == [status] * (way != "silent")
+    await store.aclose()
 
 
 @pytest.mark.parametrize(
@@ -226,9 +227,7 @@ async def test_a_refused_charge_refuses_a_handshake_in_any_framework(extensions:
         await send({"type": "websocket.accept"})
         await send({"type": "websocket.send", "text": "welcome"})
 
-    peer = await ask(
-        RateLimitMiddleware(app, "10/minute", store=MemoryStore(clock=SteppedClock())), websocket(extensions=extensions)
-    )
+    peer = await ask(limited(app), websocket(extensions=extensions))
     assert peer.sent[0]["type"] == sent
     assert not {"websocket.accept", "websocket.send"} & {message["type"] for message in peer.sent}
 
@@ -242,7 +241,7 @@ async def test_an_answer_that_has_begun_is_not_replaced() -> None:
             await limits(HTTPConnection(scope)).charge(100)
         await send({"type": "http.response.body", "body": b"fine"})
 
-    peer = await ask(RateLimitMiddleware(app, "10/minute", store=MemoryStore(clock=SteppedClock())))
+    peer = await ask(limited(app))
     assert (peer.status, peer.body) == (200, b"fine")
 
 
