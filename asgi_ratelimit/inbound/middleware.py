@@ -251,7 +251,7 @@ class RateLimitMiddleware:
             return message
 
         async def closing_send(message: Message) -> None:
-            if message["type"] in ("lifespan.shutdown.complete", "lifespan.shutdown.failed"):
+            if message["type"] in ("lifespan.startup.failed", "lifespan.shutdown.complete", "lifespan.shutdown.failed"):
                 await self._enforcer.hooks.aclose()
                 await self.store.aclose()
             await send(message)

@@ -67,11 +67,12 @@ async def test_the_store_is_closed_after_the_app(outcome: str) -> None:
 
 
 async def test_a_failed_start_up_passes() -> None:
-    """The server gets the message of the app as it is."""
+    """The server gets the message of the app as it is, after the store is closed."""
     failed = {"type": "lifespan.startup.failed", "message": "no database"}
-    peer = Peer()
-    await limited(sends(failed))({"type": "lifespan"}, peer.receive, peer.send)
-    assert peer.sent == [failed]
+    peer, store = Peer(), MemoryStore()
+    store.aclose = AsyncMock(side_effect=lambda: peer.sent.append({}))  # type: ignore[method-assign]
+    await RateLimitMiddleware(sends(failed), "1/s", store=store)({"type": "lifespan"}, peer.receive, peer.send)
+    assert peer.sent == [{}, failed]
 
 
 async def test_an_app_without_lifespan_raises_as_before() -> None:
