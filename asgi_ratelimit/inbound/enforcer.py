@@ -185,15 +185,15 @@ class RequestLimits:
     retry_after: tuple[Sequence[Header], int] | None = field(init=False, default=None)
     # The decisions whose places in flight the request holds until its answer has ended
     held: Sequence[tuple[Leases, Decision]] = field(init=False, default=())
-    # What sends the answer instead of the app, whatever that sends from then on; nothing, once an answer has begun.
-    # A ``partial`` of the error, ``func``, which has its status
-    pending: Any = field(init=False, default=None)
+    # The status of the answer instead of the app's, and what sends it, whatever the app sends from then on; nothing,
+    # once an answer has begun
+    pending: tuple[int, Callable[[], Awaitable[None]]] | None = field(init=False, default=None)
 
     def send(self, message: Message) -> Awaitable[None]:
         """Send a message of the answer, with headers if it starts the answer; all other messages pass unchanged."""
         if not self.has_started and message["type"] in STARTS and message.get("status", FINAL) >= FINAL:
             if self.pending is not None:
-                return self._answer_instead(self.pending)
+                return self._answer_instead(self.pending[1])
             self.has_started = True
             if self.retry_after is not None and message.get("status", FINAL) >= self.retry_after[1]:
                 own = [*message.get("headers", ())]
@@ -230,7 +230,7 @@ class RequestLimits:
         """Whether the app has sent nothing although an answer was set, which is sent now."""
         if self.pending is None or self.has_started:
             return False
-        await self.pending()
+        await self.pending[1]()
         return True
 
     async def _answer_instead(self, answer: Callable[[], Awaitable[None]]) -> None:

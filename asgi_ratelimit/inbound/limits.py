@@ -103,7 +103,7 @@ class RateLimited(RateLimitError, HTTPException):
         elif self._limits.server_send is not None:
             self._limits.retry_after = self._retry_after, 400  # an endpoint may catch it, and answer as if nothing was
         if is_usual and in_any_case:
-            self._limits.pending = partial(error, scope, _NOTHING, self._limits.send)
+            self._limits.pending = error.status_code, partial(error, scope, _NOTHING, self._limits.send)
         return error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

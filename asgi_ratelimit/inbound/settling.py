@@ -106,7 +106,7 @@ class Settling:
         except Exception as error:
             if self._status is None:
                 own = error.status_code if isinstance(error, HTTPException) else 500
-                self._status = own if self._limits.pending is None else self._limits.pending.func.status_code
+                self._status = own if self._limits.pending is None else self._limits.pending[0]
             raise
         finally:
             if self._status is not None and not self._is_settled:
@@ -129,7 +129,7 @@ class Settling:
             self._status = message.get("status", 101)  # a handshake that is accepted has none
             self._raw_headers = message.get("headers", ())
             if self._limits.pending is not None:  # a refusal, which is sent instead
-                self._status, self._raw_headers = self._limits.pending.func.status_code, ()
+                self._status, self._raw_headers = self._limits.pending[0], ()
             return not self.plan.settles_by_bytes
         if kind == "websocket.close" and self._status is None:
             self._status = 403  # with which servers answer a handshake that is closed before it was accepted
