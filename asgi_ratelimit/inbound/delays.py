@@ -51,8 +51,8 @@ def require_waiting(count: int) -> int:
 
 
 def require_asyncio() -> None:
-    """Raise ``ConfigurationError`` if requests and messages cannot wait because no event loop of asyncio runs."""
-    running_loop("a max_delay or a limit of messages", "leave out max_delay and messages")
+    """Raise ``ConfigurationError`` where no event loop of asyncio runs: no server is asked, and nothing waits."""
+    running_loop("a RedisStore, a max_delay or a limit of messages", "leave them out")
 
 
 # Waits

@@ -206,7 +206,7 @@ class RateLimitMiddleware:
 
     def _start(self, scope: Scope, outer: Enforcer | None) -> None:
         """Find out where this middleware stands; within a route or a mount its buckets are named after that place."""
-        if any(rule.max_delay or rule.messages for rule in self.rule_table.charging):
+        if not self.store.in_process or any(rule.max_delay or rule.messages for rule in self.rule_table.charging):
             require_asyncio()
         if self.is_unnamed and "router" in scope:
             place = place_of(self, scope["router"]) or scope.get("root_path", "")

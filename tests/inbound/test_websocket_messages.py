@@ -222,9 +222,9 @@ async def test_an_outage_of_the_store(server: RedisServer, on_error: Any, closed
         assert received == [{**GONE, "reason": closed}] * 2
 
 
-def test_messages_need_asyncio() -> None:
+@pytest.mark.parametrize("limits", [{"rules": [Rule("/", None, messages="20/s burst 1")]}, {"store": "redis://redis"}])
+def test_messages_and_redis_need_asyncio(limits: dict[str, Any]) -> None:
     """Under trio, the app does not start."""
-    middleware = [Middleware(RateLimitMiddleware, rules=[Rule("/", None, messages="20/s burst 1")])]
-    client = TestClient(Starlette(middleware=middleware), backend="trio")
-    with pytest.raises(ConfigurationError, match=r"max_delay or .* messages needs asyncio, .* under trio, "), client:
+    client = TestClient(Starlette(middleware=[Middleware(RateLimitMiddleware, "5/s", **limits)]), backend="trio")
+    with pytest.raises(ConfigurationError, match=r"RedisStore, .* needs asyncio.* under trio, leave them out"), client:
         raise AssertionError("it has started")
