@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import heapq
-import re
 import sys
 import zlib
 from bisect import bisect_left
@@ -31,9 +30,6 @@ LOOKS = 100
 # The number of requests that are sorted at a time; one that is further out of place gets the time of those before
 # it.
 WINDOW = 20_000
-
-# A line of uvicorn, or of its workers in gunicorn, as they log by default.
-_WITHOUT_TIME = re.compile(r'(?<!\S)\S+:\d+ - "[A-Z]+ \S+ HTTP/[\d.]+" \d')
 
 
 @dataclass(slots=True)
@@ -107,7 +103,8 @@ class LogReader:
                 if line.strip():
                     problem = problem or f"{line[:200]!r}: {error}"
                 if unreadable == read == len(first):
-                    raise ConfigurationError(_nothing_in(name, first, problem or repr(""))) from error
+                    found = f"none of the first {read} lines of {name} is a request, such as{_EXAMPLES}\nbut "
+                    raise ConfigurationError(f"{found}{problem or repr('')}\n{_OTHERS}") from error
             else:
                 yield request
         self.unreadable += unreadable
@@ -148,6 +145,7 @@ def lines_of(name: str) -> Iterator[str]:
 
 
 _EXAMPLES = f"\n    {formats.EXAMPLE}\n    {formats.JSON_EXAMPLE}"
+_OTHERS = "which logs can be read, and what to do with others, such as those of docker: docs/what-if.md#logs"
 
 
 def _reads(read: Callable[[str], Any], line: str) -> bool:
@@ -156,19 +154,6 @@ def _reads(read: Callable[[str], Any], line: str) -> bool:
     except UNREADABLE:
         return False
     return True
-
-
-def _nothing_in(name: str, first: Sequence[str], problem: str) -> str:
-    """What is wrong with a log whose first lines are unreadable, and what to do with one of a usual kind."""
-    sample = next((line for line in first if line.strip()), "")
-    hint = "what syslog, kubectl and docker put before the line of a server is cut with sed: docs/what-if.md#logs"
-    if "\0" in sample or "\ufffd" in sample:
-        hint = "it is not text in UTF-8, or compressed otherwise than with gzip: decompress it, and read it as -"
-    elif any(_WITHOUT_TIME.search(line) for line in first):
-        hint = "uvicorn logs no times, but docker logs -t and a format with %(asctime)s do: docs/what-if.md#logs"
-    elif sample.lstrip() in ("[", "{") or sample.startswith("[{"):
-        hint = f"each line has to be an object of JSON: jq -c '{'.[]' if sample.lstrip()[0] == '[' else '.'}'"
-    return f"none of the first {len(first)} lines of {name} is a request, such as{_EXAMPLES}\nbut {problem}\n{hint}"
 
 
 _time_of = itemgetter(0)
