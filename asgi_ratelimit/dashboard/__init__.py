@@ -19,7 +19,7 @@ from ..errors import StoreError, checked_flag, shows_use
 from ..keys.path_patterns import route_path
 from ..quota_text import as_quotas
 from ..stores import Store, store_of_limits
-from .access import COOKIE, Access, Allow, By, Tokens
+from .access import Access, Allow, By, is_from_page
 from .page_state import PageState
 from .summaries import KeyCounts, LearnedRow, ProcessSummary, QueueRow, RuleSummary, Summaries, Summary, summary
 
@@ -86,8 +86,7 @@ class Dashboard:
 
     def __init__(self, store: Store, access: Access, *, show_keys: bool) -> None:
         self._access = access
-        self._tokens = Tokens(store)
-        self._state = PageState(store, self._tokens, show_keys=show_keys)
+        self._state = PageState(store, show_keys=show_keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -120,11 +119,7 @@ class Dashboard:
 
     async def _show(self, request: Request, name: str) -> Response:
         if name == "":
-            session, token = await self._tokens.issue(request)
-            page = HTMLResponse(content("page.html").decode().replace("{{token}}", token))
-            # For this page only, whose address a proxy may have changed, for this site only, and not for scripts.
-            page.set_cookie(COOKIE, session, path=None, secure=request.url.is_secure, httponly=True, samesite="strict")
-            return page
+            return HTMLResponse(content("page.html"))
         if name == "state":
             await self._state.read()
             return Response(json.dumps(self._state.as_json), media_type="application/json")
@@ -140,8 +135,8 @@ class Dashboard:
     async def _change(self, request: Request, name: str) -> Response:
         """Carry out a form, if it was sent from the page."""
         action = self._state.action(name)
-        if not await self._tokens.accepts(request):
-            return JSONResponse({"error": "This form was not sent from the page, or from one too old: reload it."}, 403)
+        if not is_from_page(request):
+            return JSONResponse({"error": "This form was not sent from the page, or from an old one: reload it."}, 403)
         if action is None:
             return PlainTextResponse("Not Found", 404)
         done = await action(await _fields(request), await self._access.author(request))

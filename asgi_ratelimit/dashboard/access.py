@@ -1,7 +1,7 @@
 """Who may see the page, who changes limits there, and proof that a form was sent from the page.
 
-``allow`` and ``by`` are functions of the program, which may fail. The proof is the browser's own headers, and a token
-that goes with a cookie.
+``allow`` and ``by`` are functions of the program, which may fail. The proof is the browser's own headers, and one that
+only a script can send.
 """
 
 from __future__ import annotations
@@ -38,12 +38,11 @@ EXAMPLE = 'dashboard(store, allow=lambda request: request.session.get("role") ==
 # How many requests of an address may be denied: so many passwords can be tried.
 ATTEMPTS = "20/minute"
 
-COOKIE = "ratelimit_dashboard"
 # The document with the secret, which all processes share.
 SECRET = "dashboard:secret"
 
-# The header in which the page sends its token.
-HEADER = "x-limits-token"
+# The header that the page sends with a form: HTML alone sends none, and scripts of other origins have to ask first.
+HEADER = "x-limits-form"
 
 
 class Access:
@@ -93,39 +92,25 @@ class Access:
             return None
 
 
-class Tokens:
-    """Tokens of all pages on a store."""
+class KeyNames:
+    """Names for the keys on the pages of a store, the same from all processes, that reveal nothing of the keys."""
 
     def __init__(self, store: Store) -> None:
         self._documents = store.documents
-        self._secret: bytes | None = None
+        self._secret = secrets.token_bytes(32)
 
-    async def secret(self) -> bytes:
-        """The secret of this store, which the first process to need it makes, also once the store has lost it.
+    async def agree(self) -> None:
+        """Use the secret of this store, which the first process to need it makes, also once the store has lost it.
 
         Raises ``StoreError``.
         """
-        own = self._secret or secrets.token_bytes(32)
-        is_new = await self._documents.replace(SECRET, None, own)
-        self._secret = own if is_new else await self._documents.read(SECRET) or own
-        return self._secret
+        if not await self._documents.replace(SECRET, None, self._secret):
+            self._secret = await self._documents.read(SECRET) or self._secret
 
-    async def issue(self, request: Request) -> tuple[str, str]:
-        """The session of a browser, a new one if it has none, and the token that goes with it."""
-        session = request.cookies.get(COOKIE) or secrets.token_urlsafe(24)
-        return session, _token(await self.secret(), session)
-
-    async def accepts(self, request: Request) -> bool:
-        """Whether a request was sent by a page of ours, in a browser to which we gave its token."""
-        session, token = request.cookies.get(COOKIE), request.headers.get(HEADER)
-        if not session or not token or not is_same_origin(request):
-            return False
-        return hmac.compare_digest(_token(await self.secret(), session).encode(), token.encode())
-
-    async def name_of(self, rule: str, bucket: str) -> str:
-        """A name for a key of a rule, which one of its buckets holds, that reveals nothing of the key."""
+    def name_of(self, rule: str, bucket: str) -> str:
+        """A name for a key of a rule, which one of its buckets holds."""
         text = f"bucket:{escaped(rule)}:{bucket[bucket.index('{') :]}"
-        return hmac.new(self._secret or await self.secret(), text.encode(), sha256).hexdigest()[:12]
+        return hmac.new(self._secret, text.encode(), sha256).hexdigest()[:12]
 
 
 def _basic_user(request: Request) -> str:
@@ -134,12 +119,10 @@ def _basic_user(request: Request) -> str:
     return b64decode(credentials).decode().partition(":")[0] if kind.lower() == "basic" else ""
 
 
-def _token(secret: bytes, session: str) -> str:
-    return hmac.new(secret, b"session:" + session.encode(), sha256).hexdigest()
-
-
-def is_same_origin(request: Request) -> bool:
-    """Whether a browser says that a page of the same origin has sent this; ``False`` if it says nothing about that."""
+def is_from_page(request: Request) -> bool:
+    """Whether a script has sent this, and the browser says: one of the same origin; ``False`` if it says nothing."""
+    if HEADER not in request.headers:
+        return False
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"

@@ -18,7 +18,7 @@ from ..quota_text import RESERVED_NAMES, as_quotas, parse_period
 from ..quotas import Quota
 from ..stores import Store, reset
 from ..stores.base import owned
-from .access import Tokens
+from .access import KeyNames
 from .summaries import KeyCounts, Summaries, Summary, estimate
 
 # The most keys, and the most changes, that are shown.
@@ -39,10 +39,10 @@ _NO_PENALTY = 'has no Penalty, and so checks for no blocks: Rule(..., penalty=Pe
 class PageState:
     """The state that all open pages show, read once for all of them. Keys are shown only with ``show_keys``."""
 
-    def __init__(self, store: Store, tokens: Tokens, *, show_keys: bool) -> None:
+    def __init__(self, store: Store, *, show_keys: bool) -> None:
         self._store = store
         self._overrides = Overrides(store)
-        self._tokens = tokens
+        self._names = KeyNames(store)
         self._show_keys = show_keys
         self._summaries = Summaries(store)
         self._summary: Summary | None = None
@@ -54,6 +54,7 @@ class PageState:
         """The summary, after which ``as_json`` is the state; ``is_fresh``: both are read now. Raises ``StoreError``."""
         async with self._lock:
             if is_fresh or self._summary is None or monotonic_us() - self._read_us >= REREAD_US:
+                await self._names.agree()
                 self._summary = await self._summaries.read()
                 self.as_json = await self._as_json(self._summary)
                 self._read_us = monotonic_us()
@@ -68,14 +69,14 @@ class PageState:
     async def search(self, text: str) -> list[dict[str, Any]]:
         """The keys of the last hour that contain a text; where keys are not shown, the one that is typed whole."""
         keys = (await self.read()).keys
-        return await self._keys([key for key in keys if text == key.key or (self._show_keys and text in str(key.key))])
+        return self._keys([key for key in keys if text == key.key or (self._show_keys and text in str(key.key))])
 
-    async def _keys(self, keys: Sequence[KeyCounts]) -> list[dict[str, Any]]:
-        return [{**asdict(key), **await self._named(key.rule, key.bucket, key.key)} for key in keys[:SHOWN]]
+    def _keys(self, keys: Sequence[KeyCounts]) -> list[dict[str, Any]]:
+        return [{**asdict(key), **self._named(key.rule, key.bucket, key.key)} for key in keys[:SHOWN]]
 
-    async def _named(self, name: str, bucket: str, key: str | None) -> dict[str, Any]:
+    def _named(self, name: str, bucket: str, key: str | None) -> dict[str, Any]:
         """The id of a key of a rule, and the key itself if keys are shown."""
-        identity = await self._tokens.name_of(name, bucket)
+        identity = self._names.name_of(name, bucket)
         return {"rule": name, "id": identity, "key": key if self._show_keys else None, "bucket": None}
 
     async def _as_json(self, read: Summary) -> dict[str, Any]:
@@ -86,17 +87,17 @@ class PageState:
             "rules": [{**asdict(rule), "override": _override(overrides.get(rule.name))} for rule in read.rules],
             "seconds": [[at, *numbers] for at, numbers in read.seconds.items()],
             "store": {"kind": "memory" if self._store.in_process else "redis", "name": repr(self._store), **times},
-            "keys": await self._keys(read.keys),
+            "keys": self._keys(read.keys),
             "blocks": await self._blocks(read, history),
-            "history": [await self._change(each) for each in history[:SHOWN]],
+            "history": [self._change(each) for each in history[:SHOWN]],
             "minutes": read.minutes,
             "hours": read.hours,
             **{name: [asdict(row) for row in getattr(read, name)] for name in ("queues", "learned", "processes")},
         }
 
-    async def _change(self, change: Change) -> dict[str, Any]:
+    def _change(self, change: Change) -> dict[str, Any]:
         ends = {"before": _override(change.before), "after": _override(change.after)}
-        key = {} if change.key is None else await self._named(change.name, bucket("", change.key), change.key)
+        key = {} if change.key is None else self._named(change.name, bucket("", change.key), change.key)
         return {**asdict(change), **ends, "key": key or None}
 
     async def _blocks(self, read: Summary, history: Sequence[Change]) -> list[dict[str, Any]]:
@@ -107,7 +108,7 @@ class PageState:
         asked = [(name, key) for name, key in keys if key is not None and name in names]
         looks = [Blocks(store=self._store, name=name).blocked_for(key) for name, key in asked[:MOST_BLOCKS]]
         blocks = [each for each in zip(asked, await asyncio.gather(*looks)) if each[1] > 0]
-        return [{**await self._named(name, bucket("", key), key), "left": left} for (name, key), left in blocks]
+        return [{**self._named(name, bucket("", key), key), "left": left} for (name, key), left in blocks]
 
     # The actions of the forms
 
@@ -167,10 +168,10 @@ class PageState:
         identity = fields.get("id")
         if not identity:
             return _field(fields, "rule"), _field(fields, "key"), None
-        names = {await self._tokens.name_of(key.rule, key.bucket): key for key in (await self.read()).keys}
+        names = {self._names.name_of(key.rule, key.bucket): key for key in (await self.read()).keys}
         row = names.get(identity)
         for change in [] if row else await self._overrides.history():
-            if change.key and identity == await self._tokens.name_of(change.name, bucket("", change.key)):
+            if change.key and identity == self._names.name_of(change.name, bucket("", change.key)):
                 return change.name, change.key, None
         if row is None:
             raise ValueError("this key is not among those that the page knows any more: type it")

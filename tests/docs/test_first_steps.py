@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.support.dashboards import token_in
+from tests.support.dashboards import BY_SCRIPT
 from tests.support.server import ROOT, Uvicorn
 
 README = (ROOT / "README.md").read_text("utf-8")
@@ -35,8 +35,7 @@ def test_a_limit_is_changed_live(server: Uvicorn) -> None:
     assert [sent(REQUESTS, server)] == said
     assert README_URL + "/limits/" in PAGE
     with httpx.Client(base_url=server.url, trust_env=False) as client:
-        token = token_in(client.get("/limits/").text)
-        headers = {"x-limits-token": token, "origin": server.url}
+        headers = {**BY_SCRIPT, "origin": server.url}
         assert client.post("/limits/set", data={"rule": "login", "quota": quota}, headers=headers).status_code == 200
     assert sent(REQUESTS, server).split() == ["200"] * 8
 
