@@ -110,8 +110,9 @@ class Bucket:
     booked_until_us: float = 0.0
     queue_s: float = 0.0
     asking: float = math.inf
-    # How all processes charge it in a store, if they do; the latest rate that others know; and the one of this window
-    # that is charged until the change to that is done.
+    # How processes charge it in a store, if they do. ``rate`` is what answers have shown here. Next it becomes the
+    # ``shared_rate``, which others read. Once what was used is taken from that, requests are ``charged`` by it. After a
+    # window of which only the rest was seen, that is ``None`` until there is a rate for the next window.
     rate: Rate | None = None
     shared_rate: Rate | None = None
     charged: Rate | None = None
@@ -292,6 +293,8 @@ class ReportedBucket(PioneerBucket):
     back within a part of the period, so a later time shows that it ``has_windows``.
     """
 
+    # Its units, as answers have shown them.
+
     cost: float = 1.0
     # The most that a request has needed of late, which a server may set aside until it knows what the request costs.
     needed: float = 0.0
@@ -299,32 +302,40 @@ class ReportedBucket(PioneerBucket):
     is_estimated: bool = False
     # The least that answers have left, when that was, how many have come since, and how many the average is of.
     counted: tuple[float, float, int, int] = (math.inf, 0.0, 1, 0)
-    refill: float = 0.0
+    # The most units that are available at once. That may be less than the limit.
+    burst: float = 0.0
+
+    # How they come back, as answers have shown it: all with a window, or one by one.
+
     window_us: float = 0.0
-    is_part: bool = True
-    ended_us: float = -math.inf
     is_next_unit: bool = False
     has_windows: bool = False
-    # The most units that are available at once, as far as answers have shown. That may be less than the limit.
-    burst: float = 0.0
+    refill: float = 0.0
     # In which time a unit comes back, if units come back one by one, and by how many units that was measured.
     unit_us: float = 0.0
     measured: float = 0.0
-    # The units that were left according to the latest answer.
-    reported: float = math.inf
-    # The end of the latest window of which all processes know that nothing is left.
-    spent_until_us: float = 0.0
+
+    # What is left in this epoch, by what answers report and by what was sent since.
+
+    # When it began.
+    began_us: float = 0.0
     available: float = math.inf
+    # The units that were left according to the latest answer, and the least since there was no request under way.
+    reported: float = math.inf
+    lowest: float = math.inf
     reset_at_us: float = math.inf
     # Whether no answer has said that there is more at ``reset_at_us``.
     reset_is_assumed: bool = False
-    # When this epoch began.
-    began_us: float = 0.0
-    # Up to when the units that came back one by one are in ``available``.
+    # Up to when the units that came back one by one are in ``available``, and when the last request was sent.
     updated_us: float = 0.0
     used_us: float = 0.0
-    # The least that answers have reported since there was no request under way.
-    lowest: float = math.inf
+
+    # What processes share, beside its rates.
+
+    is_part: bool = True
+    ended_us: float = -math.inf
+    # The end of the latest window of which all processes know that nothing is left.
+    spent_until_us: float = 0.0
 
     @property
     def remaining(self) -> float | None:
@@ -424,9 +435,10 @@ class ReportedBucket(PioneerBucket):
             self._learn_late(left, reset_at_us)
             return
         was_probed = self.is_probed
-        self._learn_size(report, now_us, is_refusal=is_refusal)
+        self._learn_units(report, now_us, is_refusal=is_refusal)
+        self._learn_times(report)
         self.updated_us, self.reported, self.misses = now_us, left, 0
-        self._learn_left(self._exact(report), reset_at_us, now_us)
+        self._learn_left(self._exact(report, left), reset_at_us, now_us)
         self.rate = self._learned_rate(is_new=was_probed) or self.rate
 
     def _learned_rate(self, *, is_new: bool = False) -> Rate | None:
@@ -450,7 +462,8 @@ class ReportedBucket(PioneerBucket):
         is_shorter = rate.period < shared.period * (1.0 - EQUAL) and rate.measured >= shared.measured * MORE > 0.0
         return rate if is_shorter or is_longer else shared
 
-    def _learn_size(self, report: ServerLimit, now_us: float, *, is_refusal: bool) -> None:
+    def _learn_units(self, report: ServerLimit, now_us: float, *, is_refusal: bool) -> None:
+        """Learn how many units there are, and what a request takes of them."""
         limit = math.inf if report.limit is None else report.limit
         if limit != self.limit:
             self.refill = self.unit_us = self.measured = self.burst = 0.0
@@ -466,6 +479,9 @@ class ReportedBucket(PioneerBucket):
         self.needed = max(report.needed or 0.0, self.needed * STILL_NEEDED)
         self.is_next_unit = report.reset_means == "next unit"
         self.burst = max(self.burst, min((report.remaining or 0.0) + 1.0, limit)) if self.is_next_unit else limit
+
+    def _learn_times(self, report: ServerLimit) -> None:
+        """Learn when units come back: whether there are windows, how long they are, or how long each unit takes."""
         window_us = (report.window or report.reset_after or 0.0) * SECOND_US
         if report.reset_after is not None and report.reset_means == "window end":
             window_us = max(window_us, SHORTEST_REST_US)  # the window has ended while its answer was under way
@@ -474,16 +490,16 @@ class ReportedBucket(PioneerBucket):
             self.is_part &= not (is_whole or abs(window_us - self.window_us) <= window_us * EQUAL)
         self.is_part &= not (report.window or report.refill)
         self.window_us = max(self.window_us, window_us)
-        after_us, unit_us = (report.reset_after or 0.0) * SECOND_US, self.window_us / max(limit, 1.0)
+        after_us, unit_us = (report.reset_after or 0.0) * SECOND_US, self.window_us / max(self.limit, 1.0)
         self.has_windows |= not self.is_next_unit or after_us >= unit_us + SECOND_US  # times are rounded up to seconds
         if self.is_next_unit and self.has_windows:  # another process may have taken it for a bucket
             self.refill = 0.0
-        if not LEAST <= limit < math.inf:
+        if not LEAST <= self.limit < math.inf:
             return
         if report.refill and report.refill * LONGEST_S >= self.least:
             self.refill = report.refill / SECOND_US
         elif report.reset_means == "full refill" and report.reset_after:
-            used = limit - (report.remaining or 0.0)
+            used = self.limit - (report.remaining or 0.0)
             if used > 0.0:
                 self._measure(used, max(report.reset_after * SECOND_US / used, SHORTEST_UNIT_US))
 
@@ -514,13 +530,12 @@ class ReportedBucket(PioneerBucket):
         else:
             self.counted = left, now_us, 1, samples
 
-    def _exact(self, report: ServerLimit) -> float:
+    def _exact(self, report: ServerLimit, left: float) -> float:
         """The units that an answer has left. If they come back one by one, it rounds them down, but not their time."""
-        remaining = report.remaining or 0.0
         if not self.refill or report.reset_after is None or report.reset_means != "full refill":
-            return remaining
+            return left
         exact = self.limit - report.reset_after * SECOND_US * self.refill
-        return min(max(exact, remaining), remaining + 0.999)
+        return min(max(exact, left), left + 0.999)
 
     def _learn_late(self, left: float, reset_at_us: float) -> None:
         """Learn from an answer to a request of an earlier epoch, if it is about the present one."""
