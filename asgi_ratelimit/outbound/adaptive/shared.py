@@ -5,6 +5,10 @@ store, the buckets that it needs, as answers have reported them, on condition th
 request of an unknown route is the pioneer of all processes: it holds a lease, a bucket of one, until it has its answer.
 What the answer reports goes into a small document, which the others read.
 
+To enter, a request takes what it needs at a slot that is near (``_decide``). By the answer, no more may ask than will
+find something (``_limit_askers``). Then it sleeps (``_sleep_until_slot``), and goes. If it may not, what is refused is
+held up (``_hold_up``), and it waits in the model again.
+
 All charges of a host have one key, so a request is one take, and on a cluster one call.
 """
 
@@ -17,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from threading import RLock
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from ...background import reset_now_and_in_child
 from ...buckets import as_bytes, digest
@@ -87,6 +91,10 @@ class Need(NamedTuple):
     charge: Charge
     bucket: Bucket
     purpose: Literal["quota", "pioneer", "units", "pause"]
+
+
+# Needs, and what the store has answered to each of them.
+Answers: TypeAlias = Sequence[tuple[Need, QuotaState]]
 
 
 class Taken(NamedTuple):
@@ -209,26 +217,13 @@ class Admission:
                 model.again(call, self._now_us())
             return False
         decision = yield from self._decide(call, needs)
-        states: Sequence[QuotaState] = decision.states
+        answers: Answers = list(zip(needs, decision.states))
         with self._locked:
-            self._note(needs, states)
-        if is_allowed := decision.allowed:
+            self._limit_askers(answers)
+        if decision.allowed:
             call.taken = Taken(needs, decision)
-            if decision.delay > 0.0:
-                yield from sleep(self._slots.clock, decision.delay * SECOND_US)
-                pauses = list(self._pauses_of(call))
-                paused = yield from self._refusals(pauses)
-                quotas = [need.charge.quota for need in needs if self._is_booked(need)]
-                unit_us = max([quota.period_us / quota.limit for quota in quotas], default=0.0)
-                rest_us = 0.0 if self._quotas else max([state.retry_after for state in paused], default=0.0) * SECOND_US
-                # Given back, its slot would be one at the end of the queue, each time that others are refused just
-                # before it. It is kept while no other unit comes back, so one request at most goes late. That of a
-                # declared quota is given back: late by so much, it would exceed the quota.
-                if 0.0 < rest_us <= min(unit_us, AHEAD_S * SECOND_US, call.deadline_us - self._now_us()):
-                    yield from sleep(self._slots.clock, rest_us)
-                    paused = yield from self._refusals(pauses)
-                needs, states, is_allowed = (pauses, paused, False) if paused else (needs, states, True)
-        if is_allowed:
+            answers = (yield from self._sleep_until_slot(call, call.taken)) if decision.delay > 0.0 else ()
+        if not answers:
             with self._locked as model:  # a pause may have begun, and who does not leave is not counted
                 is_held_up = model.is_held_up(call, self._now_us())
             declared = [need.charge for need in needs if need.purpose == "quota" and not is_held_up]
@@ -236,12 +231,28 @@ class Admission:
                 yield from self._slots.depart(decision, *declared)
             return True
         with self._locked as model:
-            must_read = self._hold(call, needs, states)
+            must_read = self._hold_up(call, answers)
             model.again(call, self._now_us())
         yield from self.leave(call)
         if must_read:
             yield from self._read(call)
         return False
+
+    def _sleep_until_slot(self, call: Call, taken: Taken) -> Flow[Answers]:
+        """Sleep until the slot of a request; return its pauses if one of them has begun by then: it may not go."""
+        yield from sleep(self._slots.clock, taken.decision.delay * SECOND_US)
+        pauses = list(self._pauses_of(call))
+        paused = yield from self._begun(pauses)
+        # Given back, its slot would be one at the end of the queue, each time that others are refused just before it.
+        # It is kept while no other unit comes back, so one request at most goes late. That of a declared quota is given
+        # back: late by so much, it would exceed the quota.
+        quotas = [need.charge.quota for need in taken.needs if self._is_booked(need)]
+        unit_us = max([quota.period_us / quota.limit for quota in quotas], default=0.0)
+        rest_us = 0.0 if self._quotas else max([state.retry_after for _, state in paused], default=0.0) * SECOND_US
+        if 0.0 < rest_us <= min(unit_us, AHEAD_S * SECOND_US, call.deadline_us - self._now_us()):
+            yield from sleep(self._slots.clock, rest_us)
+            paused = yield from self._begun(pauses)
+        return paused
 
     def _decide(self, call: Call, needs: Sequence[Need]) -> Flow[Decision]:
         """Take what a request needs, at a slot that is near.
@@ -276,18 +287,18 @@ class Admission:
             return need.purpose == "quota"
         return need.purpose == "units" and isinstance(need.charge.quota, TokenBucket)
 
-    def _refusals(self, pauses: Sequence[Need]) -> Flow[Sequence[QuotaState]]:
-        """The states of pauses, if one of them has begun while a request has waited for its slot."""
+    def _begun(self, pauses: Sequence[Need]) -> Flow[Answers]:
+        """Pauses, and their states, if one of them has begun."""
         if pauses:
             with contextlib.suppress(StoreError):
                 conditions = Take(tuple([need.charge for need in pauses]))
                 peeked: Decision = yield CallStore(self._store, self._store.peek(conditions))
-                return () if peeked.allowed else peeked.states
+                return () if peeked.allowed else list(zip(pauses, peeked.states))
         return ()
 
-    def _note(self, needs: Sequence[Need], states: Sequence[QuotaState]) -> None:
+    def _limit_askers(self, answers: Answers) -> None:
         """Tell buckets what the store has left of them: how many may ask at a time, and until when slots are booked."""
-        charged = [(need, state) for need, state in zip(needs, states) if need.purpose in ("quota", "units")]
+        charged = [each for each in answers if each[0].purpose in ("quota", "units")]
         for need, _ in charged:
             need.bucket.asking, need.bucket.booked_until_us, need.bucket.queue_s = math.inf, 0.0, 0.0
         for (charge, bucket, _), state in charged:
@@ -299,13 +310,13 @@ class Admission:
                 bucket.queue_s = max(bucket.queue_s, state.more_after - own_us / SECOND_US)
                 bucket.booked_until_us = max(bucket.booked_until_us, self._now_us() + state.more_after * SECOND_US)
 
-    def _hold(self, call: Call, needs: Sequence[Need], states: Sequence[QuotaState]) -> bool:
+    def _hold_up(self, call: Call, answers: Answers) -> bool:
         """Hold up the buckets that the store has refused; return whether others may have learned more about them.
 
         A pioneer's bucket that others have paused starts afresh.
         """
         now_us, must_read = self._now_us(), False
-        for (_, bucket, purpose), state in zip(needs, states):
+        for (_, bucket, purpose), state in answers:
             wait_us: float = math.ceil(min(state.retry_after, LONGEST_S) * SECOND_US)
             if state.allowed:
                 continue
