@@ -167,7 +167,13 @@ class RateLimit:
     async def __call__(self, connection: HTTPConnection, response: Response, **values: Any) -> Decision | None:
         """Take from the limit; FastAPI calls this method. Raises ``RateLimited`` if the take is refused.
 
-        ``values`` are the keys that dependencies have returned.
+        ``values`` are the keys that dependencies have returned. The limit is
+
+        1. exempt, and takes nothing, if the middleware exempts the client from all limits;
+        2. in its own store, if it has one, and else in that of the innermost middleware around it, with its key;
+        3. alone, if there is no middleware: in the store of the app, and with headers that FastAPI adds to its answer.
+
+        In each case, the request collects its decisions: if a later limit refuses, what earlier ones took comes back.
         """
         scope = connection.scope
         if values:

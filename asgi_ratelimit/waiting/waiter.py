@@ -222,10 +222,18 @@ class SlotWaiter:
     # In a queue
 
     def _book_and_sleep(self, take: Take, booked: Take, priority: float, deadline_us: float) -> Flow[_Departure]:
-        """Book a slot as ``booked``, with what is left of the longest wait of a take, and wait until it has come."""
+        """Book a slot as ``booked``, with what is left of the longest wait of a take, and wait until it has come.
+
+        A store in memory answers before anybody else can come: its slot joins the queue together with the caller, or is
+        used at once where nobody waits. For any other, the caller joins first, which keeps its place, and ``_booked``
+        adds the slot when the answer is there. From then on, the queue says which slot the caller gets. A slot is
+        missed if the first waiter wakes too late for it: then this one books anew. Missed slots, and those of which
+        there are more than waiters, are unused: they go back to the store.
+        """
         decision: Any = None
         key, slot, until_us = key_of(take), None, math.inf
-        if self.store.in_process and not priority:  # it answers at once, so nobody else comes in between
+        # One with a priority joins first, too: what it books is not for it, but for those that it overtakes
+        if self.store.in_process and not priority:
             answer = self.store.take((booked,))
             (decision,) = answer if type(answer) is Decisions else (yield CallStore(self.store, answer))
             if not decision.allowed or (decision.wait_us <= 0.0 and key not in self._queues):
