@@ -85,6 +85,12 @@ def _forget(future: asyncio.Future[Any]) -> None:
         future.exception()
 
 
+async def unharmed(future: Any) -> Any:
+    """The result of a future that goes on where the caller is cancelled; asyncio logs its error then after a shield."""
+    await asyncio.wait([future])
+    return future.result()
+
+
 async def see_all_through(owner: object, longest: float = LONGEST) -> None:
     """Wait until all is done that ``keep`` has for an owner on this event loop, and what follows, but not for long."""
     try:

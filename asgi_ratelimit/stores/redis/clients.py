@@ -24,7 +24,7 @@ from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from ...background import ByLoop, keep, see_all_through
+from ...background import ByLoop, keep, see_all_through, unharmed
 from ...errors import ConfigurationError, StoreError, StoreTimeout, StoreUnavailable
 from .batching import GroupCommit
 
@@ -206,7 +206,7 @@ class Connection:
         """Open the client. A caller that gives up does not end that: another one may come to see it done."""
         if self._opening is None or self._opening.done():
             self._opening = self._keep(self._open())
-        return await asyncio.shield(self._opening)
+        return await unharmed(self._opening)
 
     async def _open(self) -> Any:
         if "path" not in self._server.settings:
@@ -291,7 +291,7 @@ class Commands(GroupCommit[Command, Any]):
 
     async def __call__(self, *words: str | bytes | int, kind: Kind = object, node: Any = None) -> Any:
         """The answer to a command. Raises ``StoreError``, also if it is not of this kind."""
-        return await asyncio.shield(keep(self, self.submit((words, kind, node))))
+        return await unharmed(keep(self, self.submit((words, kind, node))))
 
     async def aclose(self) -> None:
         """Close the client after its answers."""

@@ -13,7 +13,7 @@ from weakref import ref
 from redis.exceptions import NoScriptError, ResponseError
 
 from ...algorithms.rolling_window import MOST_BOOKED
-from ...background import keep, see_all_through
+from ...background import keep, see_all_through, unharmed
 from ...clock import Clock, monotonic_us
 from ...decision import Charge, Decision, Take
 from ...errors import ConfigurationError, StoreError, StoreUnavailable
@@ -317,7 +317,7 @@ class ClusterNodes:
         """
         if len(_parts_of(take.take)) == 1:
             return self.node_of(take.take.charges[0].bucket).take(take)
-        return asyncio.shield(keep(self, asyncio.ensure_future(self._take(take))))
+        return unharmed(keep(self, asyncio.ensure_future(self._take(take))))
 
     def answer(self, action: Action) -> Awaitable[Answer]:
         """The answer to an action of one key, or to a peek of several. May raise ``StoreError`` when it is awaited."""

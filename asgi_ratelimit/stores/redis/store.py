@@ -12,7 +12,7 @@ from secrets import randbits
 from typing import Any, cast
 
 from ...algorithms.take import unused
-from ...background import ByLoop, keep, reset_now_and_in_child, see_all_through
+from ...background import ByLoop, keep, reset_now_and_in_child, see_all_through, unharmed
 from ...buckets import escaped
 from ...clock import Clock, SystemClock, time_of
 from ...decision import Charge, Decision, OnError, Take
@@ -191,9 +191,9 @@ class RedisStore:
     def _settle(self, settlement: Settlement) -> Awaitable[Settled]:
         """The answer to a settlement, which travels before anything that comes later."""
         outage, nodes = self._context.outage, self._open()
-        # Of a charge that was decided here, Redis keeps the mark, and this process what was charged
-        actual = settlement.booked.cost if settlement.degraded else settlement.actual
-        sent = nodes.within_slot(replace(settlement, actual=actual, degraded=False))
+        sent = nodes.within_slot(settlement)
+        if settlement.degraded:  # it was decided here: Redis keeps the mark, and this process what was charged
+            sent = replace(sent, actual=settlement.booked.cost, degraded=False)
         if settlement.degraded and not settlement.token:
             if settlement.until_us:  # of a ticket, which others may redeem
                 outage.ledger.postpone(sent)
@@ -206,7 +206,7 @@ class RedisStore:
 
     async def _settled(self, settlement: Settlement, answer: Awaitable[Answer]) -> Settled:
         try:
-            return cast("Settled", await asyncio.shield(answer))  # what a request gives back as it ends is given back
+            return cast("Settled", await unharmed(answer))  # what a request gives back as it ends is given back
         except StoreError:
             if settlement.token or not settlement.id:  # what is not remembered might be done twice
                 raise
