@@ -83,8 +83,8 @@ class Section:
 class Route:
     """Requests that are limited alike, as far as is known; ``buckets`` are those that the last answer has reported.
 
-    ``former`` are others before them: some servers report only the limit of which the least is left. ``waits_for`` is
-    the bucket that its queue waits for.
+    ``former`` are others before them: some servers report only the limit of which the least is left. One that a refusal
+    has paused still holds up requests. ``waits_for`` is the bucket that its queue waits for.
     """
 
     key: str
@@ -100,12 +100,18 @@ class Route:
 
     def is_idle(self, now_us: float) -> bool:
         """Whether nothing is lost when the route is forgotten."""
-        holds_up = any(bucket.ready_at(now_us) > now_us for bucket in self.buckets)
+        holds_up = any(bucket.ready_at(now_us) > now_us for bucket in self.known)
         return not (self.queue or holds_up) and self.section.pioneer.is_idle(now_us)
+
+    @property
+    def known(self) -> tuple[ReportedBucket, ...]:
+        """The buckets that are known to limit its requests now."""
+        refusing = [each for each in self.former if each.refusals and each.paused_until_us]
+        return (*self.buckets, *[each for each in refusing if each not in self.buckets])
 
     def needed(self, host: Host) -> tuple[Bucket, ...]:
         """All buckets that a request needs; while nothing is known about the route, those of its section or host."""
-        known = self.buckets if self.is_known else self.section.buckets or host.shared
+        known = self.known if self.is_known else self.section.buckets or host.shared
         return (host.everything, *self.quota, *host.hidden, self.section.pioneer, *known)
 
 
@@ -389,7 +395,7 @@ class Model:
         if reported and route.buckets and set(reported) != set(route.buckets):
             names = " and ".join(bucket.name for bucket in route.buckets)
             self._on_change(host.name, reported[0], "migrated", f"{route.key} uses this instead of {names}")
-            route.former = route.buckets
+            route.former = route.known
         if reported:
             route.buckets = route.section.buckets = reported
         route.is_known |= bool(reported) or is_served
@@ -498,11 +504,11 @@ def _section(host: Host, key: str, path: str, now_us: float) -> Section:
 def _forget(items: OrderedDict[str, T], now_us: float, most: int = MAX_ROUTES) -> None:
     """Forget the oldest items, a few at a time: those that are old, or above ``most``. Others become the newest."""
     for key in [key for key, _ in zip(items, range(4))]:
-        each, is_above = items[key], len(items) >= most
-        if (is_above or each.used_us < now_us - FORGET_AFTER_US) and each.is_idle(now_us):
-            del items[key]
-        elif is_above:
+        each = items[key]
+        if len(items) >= most or each.used_us < now_us - FORGET_AFTER_US:
             items.move_to_end(key)
+            if each.is_idle(now_us):
+                del items[key]
 
 
 def _release(host: Host, bucket: Bucket, now_us: float) -> None:
