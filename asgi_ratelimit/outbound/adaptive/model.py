@@ -317,8 +317,9 @@ class Model:
         self._count_bad(host, status, report, now_us)
         self._end(call, now_us, *reported)
         _wait_elsewhere(host, route, now_us)
-        spent = any(bucket.is_certain(now_us) for bucket in reported)
-        for waiting in [each.queue for each in host.routes.values() if (paused or spent) and each.queue]:
+        is_spent = any(bucket.is_certain(now_us) and bucket.ready_at(now_us) > now_us for bucket in reported)
+        routes = host.routes.values() if paused or is_spent else ()  # there may be thousands
+        for waiting in [each.queue for each in routes if each.queue]:
             soonest_us = self.not_before(next(iter(waiting)), now_us)
             for late in [each for each in waiting if each.deadline_us < soonest_us]:
                 late.is_late = True
