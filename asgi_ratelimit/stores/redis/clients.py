@@ -337,8 +337,8 @@ _OUT_OF_SERVICE = re.compile(r"(?:^|-)(?:BUSY|LOADING|MASTERDOWN|CLUSTERDOWN|MIS
 
 # The errors that do not go away by themselves: how their texts are found, and what to do.
 _ADVICE = (
-    (r"WRONGPASS|NOAUTH|invalid username", "the URL has both, redis://user:password@host:6379/0"),
-    (r"cluster support disabled|Cluster mode is not enabled", "it is a single Redis, redis://host:6379/0"),
+    (r"WRONGPASS|Authentication required|invalid username", "the URL has both, redis://user:password@host:6379/0"),
+    (r"cluster support disabled|Cluster mode is not|command .?SENTINEL", "it is a single Redis, redis://host:6379/0"),
     (r"^MOVED|not allowed in cluster mode", "it is a node of a cluster, redis+cluster://host:6379"),
     (r"unknown command .?EVALSHA", "if it is a sentinel, redis+sentinel://host:26379/mymaster"),
     (r"CERTIFICATE_VERIFY_FAILED", "the URL may name whom to trust, rediss://host:6379/0?ssl_ca_certs=ca.pem"),
