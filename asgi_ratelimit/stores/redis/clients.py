@@ -11,7 +11,7 @@ import inspect
 import re
 import socket
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import sample
@@ -205,7 +205,7 @@ class Connection:
     async def open(self) -> Any:
         """Open the client. A caller that gives up does not end that: another one may come to see it done."""
         if self._opening is None or self._opening.done():
-            self._opening = self._keep(self._open())
+            self._opening = keep(self, asyncio.ensure_future(self._open()))
         return await unharmed(self._opening)
 
     async def _open(self) -> Any:
@@ -215,7 +215,7 @@ class Connection:
         if self.is_cluster:
             await client.initialize()
         if self.client is not None:  # an opening that began later was faster
-            self._keep(_close(client))
+            keep(self, asyncio.ensure_future(_close(client)))
             return self.client
         self.client = client
         return client
@@ -242,22 +242,19 @@ class Connection:
         if not self.is_cluster:
             self.drop()
         elif self.client is not None and (self._opening is None or self._opening.done()):
-            self._opening = self._keep(self.client.nodes_manager.initialize())
+            self._opening = keep(self, asyncio.ensure_future(self.client.nodes_manager.initialize()))
 
     def drop(self) -> None:
         """Close the client in the background, as late answers may follow; the next call opens another one at once."""
         client, self.client, self._opening = self.client, None, None
         if client is not None:
-            self._keep(_close(client))
+            keep(self, asyncio.ensure_future(_close(client)))
 
     async def aclose(self) -> None:
         """Close the client after its answers; a server that does not answer keeps nobody waiting."""
         await see_all_through(self)
         self.drop()
         await see_all_through(self)
-
-    def _keep(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        return keep(self, asyncio.get_running_loop().create_task(work))
 
 
 def _look_up(names: Sequence[str], result: concurrent.futures.Future[None]) -> None:
@@ -271,9 +268,11 @@ def _look_up(names: Sequence[str], result: concurrent.futures.Future[None]) -> N
 
 
 async def _close(client: Any) -> None:
-    """Close a client, and those to its sentinels, which redis-py leaves open."""
+    """Close a client, and what redis-py leaves open: a cluster's nodes after a failure, and clients to sentinels."""
     await client.aclose()
-    if isinstance(getattr(client, "connection_pool", None), SentinelConnectionPool):
+    if isinstance(client, RedisCluster):
+        await asyncio.gather(*map(client.nodes_manager.aclose, ("nodes_cache", "startup_nodes")))
+    elif isinstance(client.connection_pool, SentinelConnectionPool):
         for sentinel in client.connection_pool.sentinel_manager.sentinels:
             await sentinel.aclose()
 
