@@ -275,7 +275,8 @@ class NodeOfCluster(Node):
         if time >= self.renews_at:
             self.renews_at = time + LONGEST_IDLE_S
             if client is not None and (node := client.get_node(node_name=self.name)):
-                await node.disconnect()  # the server may have closed one that was idle, which redis-py does not see
+                # The server may have closed one that was idle, which redis-py does not see; closing may take too long
+                await asyncio.gather(node.disconnect(), return_exceptions=True)
         while waiting:
             now, waiting = waiting[:MOST_CONNECTIONS], waiting[MOST_CONNECTIONS:]
             for part, result in zip(now, await asyncio.gather(*map(super().carry_out, now))):

@@ -80,7 +80,6 @@ async def test_a_limit_holds_on_every_node(store: RedisStore, cluster: RedisClus
     keys = [keys_on(cluster, at)[0] for at in range(3)]
     decisions = {key: await asyncio.gather(*[take(store, *of(key, HOURLY)) for _ in range(15)]) for key in keys}
     assert {key: sum(d.allowed for d in each) for key, each in decisions.items()} == dict.fromkeys(keys, 10)
-    assert not any(d.degraded for each in decisions.values() for d in each)
     assert all(calls(cluster))
 
 
@@ -122,7 +121,7 @@ async def test_calls_for_hundreds_of_slots_need_few_connections(store: RedisStor
 async def test_a_connection_that_a_node_closes_while_it_is_idle(
     store: RedisStore, cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch, longest: float, times: int
 ) -> None:
-    """The next take opens another one, and Redis decides it; so does a single command."""
+    """The next take opens another one, and Redis decides it; so does a single command. One may not close in time."""
     monkeypatch.setattr(nodes, "LONGEST_IDLE_S", -1.0)
     monkeypatch.setattr(clients, "LONGEST_IDLE_S", -1.0)
     charges = of(keys_on(cluster, 0)[0], HOURLY)
@@ -132,6 +131,9 @@ async def test_a_connection_that_a_node_closes_while_it_is_idle(
         await asyncio.to_thread(asked, cluster.primaries[0], "CLIENT", "KILL", "TYPE", "normal")
         assert not (await take(store, *charges)).degraded
         await store.reset(charges)
+    with monkeypatch.context() as patch:  # as where a node is frozen, over TLS
+        patch.setattr("redis.asyncio.cluster.ClusterNode.disconnect", lambda _: asyncio.wait_for(asyncio.sleep(1), 0))
+        assert not (await take(store, *charges)).degraded
 
 
 async def test_an_opening_that_ends_too_late_leaves_nothing(
@@ -197,8 +199,7 @@ async def test_a_refund_and_a_reset_reach_every_node(store: RedisStore, cluster:
     """Each charge is given back, or charged more, where it was booked; then all buckets are as never used."""
     own, shared = keys_on(cluster, 0)[0], keys_on(cluster, 2)[0]
     limiter = Limiter(HOURLY, store=store)
-    first = await limiter.take([*of(own, HOURLY), *of(shared, SHARED)])
-    second = await limiter.take([*of(own, HOURLY), *of(shared, SHARED)])
+    first, second = [await limiter.take([*of(own, HOURLY), *of(shared, SHARED)]) for _ in range(2)]
     await limiter.refund(first)
     await limiter.settle(second, 3)
     assert (await left(store, HOURLY, own), await left(store, SHARED, shared)) == (7, 2)
