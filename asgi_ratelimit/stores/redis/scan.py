@@ -13,8 +13,13 @@ from ...quotas import SECOND_US
 from ..documents import TIME
 from .clients import Commands, RedisLike, server_of
 
-# Keys that Redis looks at for one command.
-COUNT = 1000
+# Keys that Redis looks at for one call. Each that matches takes Redis a few microseconds.
+COUNT = 100
+
+# Replies with the next cursor, the time, and the key, value and milliseconds left of each text among those keys.
+SCAN = """local found = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3], 'TYPE', 'string')
+for at, key in ipairs(found[2]) do found[2][at] = {key, redis.call('GET', key), redis.call('PTTL', key)} end
+local time = redis.call('TIME') return {found[1], time[1] * 1000000 + time[2], found[2]}"""
 
 # The name, the quota's name, and the key in the text of a bucket; its kind may stand before the key.
 _BUCKET = re.compile(r"([^:{}]*):([^:{}]*):(?:(?:[fr][^:{}]*|i):)?\{([^{}]*)\}")
@@ -73,13 +78,11 @@ class Scan:
     async def _of_node(self, commands: Commands, node: Any, pattern: str, most: int) -> AsyncIterator[StoredBucket]:
         cursor, is_over = 0, False
         while not is_over:
-            cursor, keys = await commands("SCAN", cursor, "MATCH", pattern, "COUNT", COUNT, "TYPE", "string", node=node)
+            cursor, now_us, rows = await commands("EVAL", SCAN, 0, cursor, pattern, COUNT, node=node)
             self.looked += COUNT
-            now_us = float(await commands("EVAL", TIME, 1, f"{self._prefix}:"))
-            for text in keys:
-                value, left_ms = await commands("GET", text), await commands("PTTL", text)
+            for text, value, left_ms in rows:
                 own = text.decode(errors="replace").removeprefix(f"{self._prefix}:")
-                if value is not None and (stored := stored_bucket(own, value, now_us, int(left_ms) / 1000)):
+                if value is not None and (stored := stored_bucket(own, value, float(now_us), int(left_ms) / 1000)):
                     yield stored
             is_over = int(cursor) == 0 or self.looked >= most
         self.is_whole = self.is_whole and int(cursor) == 0
