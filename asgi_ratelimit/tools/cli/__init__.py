@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with these arguments, by default those of the process, and return its exit code.
 
     0: fine. 1: there are findings, such as a route without a limit. 2: the arguments are wrong, a log cannot be read,
-    or a store does not answer.
+    or a store does not answer. 130: Ctrl-C.
     """
     what = "Choose rate limits, check them, and see what they do."
     parser = Parser(prog="asgi-ratelimit", description=what, example="asgi-ratelimit routes main:app")
@@ -46,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt:
+        return 130
     except (RateLimitError, ValueError, OSError, ImportError) as error:
         path = getattr(error, "filename", None)
         warn(str(error) if path is None else f"{error.strerror}: {path!r}: {options.parser.example}", "error")  # type: ignore[union-attr]

@@ -10,6 +10,7 @@ import re
 import secrets
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from pkgutil import resolve_name
@@ -183,7 +184,8 @@ def what_if(options: argparse.Namespace) -> int:
     level = logger.level
     logger.setLevel(logging.ERROR)  # blocks are not those of live keys
     try:
-        asyncio.run(replay.run(reader.requests()))
+        with closing(asyncio.new_event_loop()) as loop:  # under asyncio.run, Ctrl-C would wait for the end
+            loop.run_until_complete(replay.run(reader.requests()))
     finally:
         logger.setLevel(level)
     report = replay.report(options.top)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,22 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 0
+
+
+def test_ctrl_c_ends_a_replay() -> None:
+    """At once, and without a traceback."""
+    code = "import signal; signal.signal(2, signal.default_int_handler); from asgi_ratelimit.tools.cli import main"
+    command = (sys.executable, "-c", f"{code}; raise SystemExit(main())", "what-if", "-", "--quota", "2/minute")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(3000 * LOG.encode())  # more than a pipe holds: the replay has begun
+        process.send_signal(signal.SIGINT)
+        try:
+            assert process.wait(timeout=30) == 130
+        finally:
+            process.kill()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
 
 
 @pytest.mark.parametrize("arguments", ["", "nonsense", "peek", "what-if a --nonsense", "what-if a --rule / 5/minute"])
