@@ -73,7 +73,7 @@ async def test_a_password() -> None:
     "url",
     [
         "redis://user:s3cr3t@{address}",
-        "rediss://user:s3cr3t@{address}?ssl_ca_certs=/no/such/file&ssl_password=s3cr3t",
+        "rediss://user:s3cr3t@{address}?ssl_ca_certs=/no/such/file" + "&ssl_password=s3cr3t" * (redis.VERSION >= (8,)),
         "unix://user:s3cr3t@/no/such.sock",
         "redis+cluster://user:s3cr3t@{address}",
         "redis+sentinel://user:s3cr3t@{address}/limits?sentinel_password=s3cr3t",

@@ -74,7 +74,7 @@ async def test_a_client_can_be_given(watched: Watched) -> None:
         decision = await limiter.rate_limit("key")
     assert (decision.allowed, decision.degraded) == (True, False)
     await client.aclose()
-    await sentinel.aclose()
+    await asyncio.gather(*[each.aclose() for each in sentinel.sentinels])
 
 
 async def test_a_replica_that_takes_over(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
