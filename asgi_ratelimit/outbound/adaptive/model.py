@@ -507,9 +507,10 @@ def _forget(items: OrderedDict[str, T], now_us: float, most: int = MAX_ROUTES) -
     for key in [key for key, _ in zip(items, range(4))]:
         each = items[key]
         if len(items) >= most or each.used_us < now_us - FORGET_AFTER_US:
-            items.move_to_end(key)
             if each.is_idle(now_us):
                 del items[key]
+            else:
+                items.move_to_end(key)
 
 
 def _release(host: Host, bucket: Bucket, now_us: float) -> None:

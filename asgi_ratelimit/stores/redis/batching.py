@@ -85,6 +85,7 @@ class GroupCommit(Generic[T, R]):
 
     def _begin(self) -> None:
         """Send from the next iteration of the loop on, so that the other items of this one go too."""
+        # Not by ``create_task``, which may make an eager one: it would begin before it is known as the sender
         self._sender = keep(None, asyncio.Task(self._send_all(), loop=self._loop))
 
     async def _send_all(self) -> None:
