@@ -84,7 +84,8 @@ async def test_a_network_that_is_too_slow(proxy: Proxy, redis_server: RedisServe
         async with hurried():
             assert all(d.degraded for d in await tried.takes(30))
             await asyncio.sleep(2 * PATIENT)  # until the answer comes
-        proxy.delay = 0.0
+            proxy.delay = 0.0
+            await asyncio.sleep(2 * PATIENT)  # and what answers a later trial
         await tried.until_back()
         connections = proxy.connections
         assert connections > 1
