@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -14,7 +12,7 @@ import httpx
 import pytest
 
 from examples import dashboard_app, fastapi_app, stand_ins, starlette_app
-from tests.support.server import ROOT, Server
+from tests.support.server import ROOT, Uvicorn
 
 pytestmark = pytest.mark.anyio
 
@@ -65,33 +63,20 @@ async def test_the_route_whose_requests_wait(client: httpx.AsyncClient) -> None:
     assert any("x-ratelimit-delay" in answer.headers for answer in answers)
 
 
-class StandIn(Server):
+class StandIn(Uvicorn):
     """A server that the example starts."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
 
     def command(self) -> list[str]:
         """The command line of the example."""
-        return [sys.executable, "-m", "examples.stand_ins", self.name, "--port", str(self.port)]
-
-    def environment(self) -> dict[str, str]:
-        """The environment of this process, with the modules of the repository."""
-        return {**os.environ, "PYTHONPATH": str(ROOT)}
-
-    def greets(self, connection: socket.socket) -> bool:
-        """Whether it answers."""
-        connection.sendall(b"nonsense\r\n\r\n")
-        return connection.recv(5) == b"HTTP/"
+        return [sys.executable, "-m", "examples.stand_ins", self._app, "--port", str(self.port)]
 
 
 @pytest.mark.parametrize("name", stand_ins.STAND_INS)
 def test_a_stand_in_can_be_started(name: str) -> None:
     """Each of them answers: with a limit, or that something is missing from the request."""
     path = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}.get(name, "/channels/1/messages")
-    with StandIn(name) as server:
-        assert httpx.get(f"http://127.0.0.1:{server.port}{path}").status_code in (200, 405)
+    with StandIn(name, env={"PYTHONPATH": str(ROOT)}) as server:
+        assert httpx.get(f"{server.url}{path}").status_code in (200, 405)
 
 
 @pytest.mark.parametrize("options", [[], ["--redis"]], ids=["memory", "redis"])
