@@ -12,9 +12,10 @@ from contextlib import asynccontextmanager, suppress
 import httpx
 import pytest
 
+from tests.support.overriding import until
 from tests.support.redis_server import RedisServer
 from tests.support.server import Uvicorn
-from tests.support.trial import require_times_to_live, settled
+from tests.support.trial import require_times_to_live
 
 pytestmark = pytest.mark.anyio
 
@@ -62,7 +63,7 @@ class Crowd:
     async def more(self, answers: int) -> None:
         """Return after so many more answers."""
         target = self.statuses.total() + answers
-        await settled(lambda: self.statuses.total() >= target)
+        await until(lambda: self.statuses.total() >= target)
 
 
 @asynccontextmanager
@@ -83,11 +84,11 @@ async def crowd_at(workers: Uvicorn, name: str, *expected: type[Exception], peop
 async def test_workers_that_are_killed(server: RedisServer, workers: Uvicorn) -> None:
     """Others take their places, and together they admit no more than the quota has."""
     async with crowd_at(workers, "a", httpx.NetworkError, httpx.RemoteProtocolError, people=16) as crowd:
-        await settled(lambda: len(crowd.workers) == WORKERS)
+        await until(lambda: len(crowd.workers) == WORKERS)
         for victim in sorted(crowd.workers)[:2]:
             os.kill(victim, signal.SIGKILL)
             await crowd.more(30)
-        await settled(lambda: len(crowd.workers) >= WORKERS + 2)
+        await until(lambda: len(crowd.workers) >= WORKERS + 2)
     assert set(crowd.statuses) == {200, 429}
     assert crowd.statuses[200] <= LIMIT
     require_times_to_live(server)

@@ -24,7 +24,7 @@ from tests.support.overriding import until, until_async
 from tests.support.proxy import Proxy
 from tests.support.redis_server import RedisServer
 from tests.support.server import Uvicorn
-from tests.support.trial import PATIENT, settled
+from tests.support.trial import PATIENT
 
 APP = "tests.support.export_app:app"
 NAMES = ["ann", "bob", "eve", "joe"]
@@ -67,7 +67,7 @@ async def test_no_more_than_the_limit_are_ever_under_way(clients: int, is_killed
             for number in range(clients):
                 group.create_task(crowd.visit(number))
             if is_killed:
-                await settled(lambda: len(crowd.workers) > 1)
+                await until(lambda: len(crowd.workers) > 1)
                 victim = crowd.workers.pop()
                 counter.sadd("killed", victim)
                 os.kill(victim, signal.SIGKILL)

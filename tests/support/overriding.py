@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 # Seconds after which a test gives up waiting for what is a matter of one second.
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 async def until(is_so: Callable[[], Any]) -> None:

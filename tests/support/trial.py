@@ -9,11 +9,14 @@ import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from logging.handlers import BufferingHandler
 from operator import le
 from typing import Any
 
 from asgi_ratelimit import Decision, Limiter, RedisStore, TokenBucket
 from asgi_ratelimit.background import background_loop
+from asgi_ratelimit.logs import logger
+from tests.support.overriding import until
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
 
@@ -111,19 +114,21 @@ async def trial(source: Any, *servers: RedisServer, outages: int = 1, **options:
     file or connection is left.
     """
     background_loop.loop().call_soon_threadsafe(bool)  # it is opened once, and stays
-    before, records = _leftovers(servers), _Records()
+    before, handler = _leftovers(servers), BufferingHandler(10**6)
     tried = Trial.on(source, **options)
-    with records:
-        try:
-            yield tried
-            await tried.until_back()
-        finally:
-            async with asyncio.timeout(tried.deadline + GRACE):  # the call in flight has its deadline
-                await tried.limiter.aclose()
-    assert transitions(records.all) == ["ERROR", "WARNING"] * outages, records
+    logger.addHandler(handler)
+    try:
+        yield tried
+        await tried.until_back()
+    finally:
+        async with asyncio.timeout(tried.deadline + GRACE):  # the call in flight has its deadline
+            await tried.limiter.aclose()
+        logger.removeHandler(handler)
+    messages = [record.getMessage() for record in handler.buffer]
+    assert transitions(handler.buffer) == ["ERROR", "WARNING"] * outages, messages
     assert any(decision.degraded for decision in tried.decisions) == (outages > 0)
     require_times_to_live(*servers)
-    await settled(lambda: all(map(le, _leftovers(servers), before)))  # what others left may have gone in between
+    await until(lambda: all(map(le, _leftovers(servers), before)))  # what others left may have gone in between
 
 
 def transitions(records: Sequence[logging.LogRecord]) -> list[str]:
@@ -138,47 +143,12 @@ def require_times_to_live(*servers: RedisServer) -> None:
             assert keys == ending
 
 
-class _Records(logging.Handler):
-    """What the package logs while the block runs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.all: list[logging.LogRecord] = []
-
-    def __repr__(self) -> str:
-        return "\n".join(["logged:", *[record.getMessage() for record in self.all]])
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.all.append(record)
-
-    def __enter__(self) -> _Records:
-        logging.getLogger("asgi_ratelimit").addHandler(self)
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        logging.getLogger("asgi_ratelimit").removeHandler(self)
-
-
 def _leftovers(servers: tuple[RedisServer, ...]) -> tuple[int, ...]:
     """How many tasks, open files, and connections to each server there are."""
     connections = [connections_of(server) for server in servers]
-    return len(asyncio.all_tasks()), open_files(), *connections
-
-
-def open_files() -> int:
-    """How many files and sockets this process has open."""
-    return len(os.listdir("/dev/fd"))
+    return len(asyncio.all_tasks()), len(os.listdir("/dev/fd")), *connections
 
 
 def connections_of(server: RedisServer) -> int:
     """How many clients a server has, without replicas and the one that lists them."""
     return len(asked(server, "CLIENT", "LIST", "TYPE", "normal").splitlines()) - 1
-
-
-async def settled(is_so: Callable[[], bool]) -> None:
-    """Return when ``is_so()``: a server notices only after a while that a client has disconnected."""
-    for _ in range(BACK_WITHIN * 100):
-        if is_so():
-            return
-        await asyncio.sleep(0.01)
-    raise TimeoutError("the condition does not become true")

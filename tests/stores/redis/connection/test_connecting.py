@@ -20,11 +20,11 @@ from redis.asyncio import Redis
 from asgi_ratelimit import Decision, Limiter, RedisStore, StoreError, StoreTimeout, StoreUnavailable
 from asgi_ratelimit.stores.redis.clients import store_error_of
 from tests.stores.redis.limiters import PATIENT, QUOTA, limiter_on, require_service
+from tests.support.overriding import until
 from tests.support.proxy import listening
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST
-from tests.support.trial import settled
 
 pytestmark = pytest.mark.anyio
 
@@ -181,7 +181,7 @@ async def test_connections_are_few(redis_url: str, client: redis.Redis) -> None:
         assert sum(each["cmd"] in ("eval", "evalsha") for each in connections) == 1
     assert sum(decision.allowed for decision in decisions) == 10
     assert not any(decision.degraded for decision in decisions)
-    await settled(lambda: len(client.client_list()) == before)
+    await until(lambda: len(client.client_list()) == before)
 
 
 @pytest.mark.parametrize("prefix", ["shop:prod", "shop prod {x}"])
