@@ -110,22 +110,6 @@ def test_it_is_accessible(site: Site, size: str, scheme: str) -> None:
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-FORM = """<form method="post" action="{url}/limits/set">
-<input name="rule" value="login"><input name="quota" value="off"></form><script>document.forms[0].submit()</script>"""
-
-
-def test_a_form_of_another_site_changes_nothing(site: Site) -> None:
-    """A page elsewhere sends the admin's browser to our form: it gets a 403, whether or not it knows all fields."""
-    with site.page("desktop") as page:
-        form = FORM.format(url=site.url)
-        page.context.route("http://evil.example/**", lambda route: route.fulfill(body=form, content_type="text/html"))
-        evil = page.context.new_page()
-        with evil.expect_response(f"{site.url}/limits/set") as answer:
-            evil.goto("http://evil.example/")
-        assert answer.value.status == 403
-    assert [each["override"] for each in site.state()["rules"]] == [None, None]
-
-
 @pytest.mark.long
 def test_a_page_says_when_its_server_is_gone_and_when_it_is_back(browser: Browser) -> None:
     """It need not be loaded again."""

@@ -19,20 +19,6 @@ INFO: reloaded
 198.51.100.9 - - [10/Oct/2026:13:57:36 +0000] "GET /items/7 HTTP/1.1" 200 5
 """
 
-REPORT = """\
-6 requests of 2 clients, 2026-10-10 13:55:36 to 2026-10-10 13:57:36 UTC
-would be refused: 2 requests (33.3 %), of 1 client (50.0 %)
-
-RULE    QUOTA     REQUESTS  REFUSED   SHARE  CLIENTS  REFUSED CLIENTS    SHARE
-/login  2/minute         4        2  50.0 %        1                1  100.0 %
-
-RULE    CLIENT       REQUESTS  REFUSED   SHARE  FIRST REFUSAL
-/login  203.0.113.7         4        2  50.0 %  2026-10-10 13:55:37
-
-WORST MOMENTS        SECONDS  REQUESTS  REFUSED   SHARE
-2026-10-10 13:55:00       60         5        2  40.0 %
-"""
-
 
 @pytest.fixture
 def log(tmp_path: Path) -> str:
@@ -41,17 +27,10 @@ def log(tmp_path: Path) -> str:
     return str(tmp_path / "access.log")
 
 
-def test_what_if_says_who_would_have_been_refused(log: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """When and how often; and what could not be read. A log that is named twice is read once."""
-    assert main(["what-if", log, log, "--rule", "/login 2/minute"]) == 0
-    out, err = capsys.readouterr()
-    assert out == REPORT
-    assert err == "warning: 1 of 7 lines could not be read as requests\n"
-
-
 def test_what_if_writes_json(log: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """With times in seconds since the epoch."""
-    assert main(["what-if", log, "--quota", "3/hour", "--rule", "GET /items/{id} exempt", "--json", "--top", "1"]) == 0
+    """With times since the epoch; pages of the docs show it as text. A log that is named twice is read once."""
+    options = ["--quota", "3/hour", "--rule", "GET /items/{id} exempt", "--json", "--top", "1"]
+    assert main(["what-if", log, log, *options]) == 0
     report = json.loads(capsys.readouterr().out)
     (rule,) = report.pop("rules")
     (worst,) = report.pop("worst")

@@ -72,16 +72,6 @@ def used(url: str, name: str, quota: str, key: str, times: int = 1, prefix: str 
     on(url, use, prefix)
 
 
-def test_peek_shows_what_a_key_has_used(redis_url: str, run: Callable[..., Any]) -> None:
-    """Under all quotas of a name."""
-    used(redis_url, "/login", "10/day; 3/hour fixed", KEY, 2)
-    code, peeked = run("peek", "/login", KEY, "--json")
-    found = {each["quota"]: round(each["used"], 2) for each in peeked["buckets"]}
-    assert (code, found, peeked["blocked_for"]) == (0, {"per-day": 2, "per-hour": 2}, 0)
-    code, table = run("peek", "/login", KEY)
-    assert (code, sorted(line.split()[0] for line in table.splitlines()[-2:])) == (0, ["per-day", "per-hour"])
-
-
 def test_a_limit_is_set_by_a_user_of_redis_who_may_not_read_the_counts(
     redis_url: str, redis_server: RedisServer, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,17 +199,13 @@ def test_places_are_shown_and_given_back(redis_url: str, run: Callable[..., Any]
 
 
 def test_limits_are_changed_live(redis_url: str, run: Callable[..., Any]) -> None:
-    """And what was changed is kept, with whom."""
-    assert run("set", "/login", "20/minute", "--for", "1h", "--by", "ann") == (0, "'/login' is 20/minute for 1 h\n")
-    assert run("set", "/login", "shadow", "--by", "bob") == (0, "'/login' is shadow\n")
-    _, shown = run("history", "--json")
-    changes = [(each["by"], each["after"]["quota"]) for each in shown["history"]]
-    assert changes == [("bob", "shadow"), ("ann", "20/minute")]
-    assert shown["overrides"]["/login"]["until"] is None
-    _, table = run("history")
-    assert table.splitlines()[1].split() == ["/login", "shadow", "unset", "bob"]
+    """And what was changed is kept, with whom; a page of the docs shows it as text."""
+    assert run("set", "/login", "20/minute", "--for", "1h", "--by", "ann")[0] == 0
     assert run("set", "/login", "off", "--json") == (0, {"name": "/login", "quota": "off"})
-    assert run("unset", "/login") == (0, "'/login' is no longer overridden\n")
+    _, shown = run("history", "--json")
+    assert [(each["by"], each["after"]["quota"]) for each in shown["history"]] == [(None, "off"), ("ann", "20/minute")]
+    assert shown["overrides"]["/login"]["until"] is None
+    assert run("unset", "/login", "--json") == (0, {"unset": True})
     assert run("unset", "/login") == (1, "'/login' was not overridden\n")
 
 
