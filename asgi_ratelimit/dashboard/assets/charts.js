@@ -53,18 +53,11 @@ export class Chart {
     const row = index === null ? null : this.rows[index];
     const numbers = RESULTS.map((_, each) => (row ? row[each + 1] : sum(this.rows.map((one) => one[each + 1]))));
     const when = row ? this.label(row[0]) : `Last ${SPANS[this.span][0]}`;
-    const items = SHOWN.filter((each) => each < 2 || numbers[each]).map((each) => {
-      const item = document.createElement("span");
-      item.className = `legend-item ${RESULTS[each]}`;
-      item.textContent = `${count(numbers[each])} ${RESULTS[each]}`;
-      return item;
-    });
+    const seen = SHOWN.filter((each) => each < 2 || numbers[each]);
+    const items = seen.map((each) => element("span", { className: `legend-item ${RESULTS[each]}` }, `${count(numbers[each])} ${RESULTS[each]}`));
     const changes = this.changes.filter(([at]) => row && at >= row[0] && at < row[0] + this.step);
     for (const [, text] of changes) items.push(element("span", { className: "legend-item changed" }, text));
-    const time = document.createElement("span");
-    time.className = "legend-time";
-    time.textContent = when;
-    this.legend.replaceChildren(time, ...items);
+    this.legend.replaceChildren(element("span", { className: "legend-time" }, when), ...items);
   }
 
   build() {
