@@ -50,11 +50,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def test_the_app_has_ten_lines() -> None:
-    """The first example stays short."""
-    assert len([line for line in APP.splitlines() if line]) <= 10
-
-
 def test_the_app_limits_on_a_real_server(tmp_path: Path) -> None:
     """Five requests in a minute pass, and the sixth gets the answer in the README."""
     (tmp_path / "app.py").write_text(APP, "utf-8")

@@ -42,9 +42,6 @@ REDIS = {"redis", "hiredis"}
 # Public modules besides the package itself.
 PUBLIC = ("clients", "dashboard", "hooks", "keys", "metrics", "profiles", "testing", "tools")
 
-# Of a folder, besides ``__init__`` and ``__main__``.
-MAX_MODULES = 16
-
 # Every module of the package, and its file.
 FILES = {
     ".".join((PACKAGE, *path.relative_to(FOLDER).with_suffix("").parts)).removesuffix(".__init__"): path
@@ -75,13 +72,6 @@ def test_no_private_name_is_imported() -> None:
     """What begins with an underscore is for its own module."""
     own = [(module, name) for module in FILES for name in imports(module) if name.split(".")[0] == PACKAGE]
     assert [(module, name) for module, name in own if has_private_part(name)] == []
-
-
-def test_each_folder_is_small() -> None:
-    """A folder has one idea, and at most sixteen modules."""
-    modules = {name: [path.stem for path in folder.glob("*.py")] for name, folder in FOLDERS.items()}
-    sizes = {name: len([stem for stem in stems if not is_dunder(stem)]) for name, stems in modules.items()}
-    assert {name: size for name, size in sizes.items() if size > MAX_MODULES} == {}
 
 
 def test_an_optional_package_is_imported_by_one_module_at_most() -> None:
@@ -176,9 +166,4 @@ def nearest_module(name: str) -> str:
 
 def has_private_part(name: str) -> bool:
     """Whether any part of a dotted name begins with an underscore, ``__main__`` and its like apart."""
-    return any(part.startswith("_") and not is_dunder(part) for part in name.split("."))
-
-
-def is_dunder(name: str) -> bool:
-    """Whether it is a name like ``__init__``."""
-    return name.startswith("__") and name.endswith("__")
+    return any(part.startswith("_") and not part.endswith("__") for part in name.split("."))
