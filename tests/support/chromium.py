@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -69,18 +68,8 @@ def _download(own: Path) -> None:
         made.rename(own.parent)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Print the path of the browser; the exit code is 0 if it is there."""
-    if arguments:
-        print(f"error: no arguments are expected, unlike {list(arguments)}", file=sys.stderr)
-        return 2
+if __name__ == "__main__":
     try:
         print(path())
     except RuntimeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+        sys.exit(f"error: {error}")

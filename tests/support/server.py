@@ -14,7 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 from secrets import randbelow
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Self
 
 from tests.support import orphans
@@ -28,11 +27,13 @@ STOP_WITHIN = 5.0
 class Server(ABC):
     """A child process on a loopback port of its own, in a folder of its own; a context manager that runs it.
 
-    ``start`` returns once the process answers, and raises ``RuntimeError`` with its output if it does not.
+    ``start`` returns once the process answers, and raises ``RuntimeError`` with its output if it does not. ``env`` adds
+    to the environment of this process.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, env: Mapping[str, str] | None = None) -> None:
         self.port = free_port()
+        self._env = env or {}
         self._process: subprocess.Popen[bytes] | None = None
 
     @abstractmethod
@@ -43,10 +44,6 @@ class Server(ABC):
     def greets(self, connection: socket.socket) -> bool:
         """Whether what has accepted this connection is ready for work."""
 
-    def environment(self) -> Mapping[str, str]:
-        """The environment of the process."""
-        return os.environ
-
     def start(self) -> None:
         """Start the process, and wait until it answers."""
         command = self.command()
@@ -55,7 +52,7 @@ class Server(ABC):
             self._process = subprocess.Popen(
                 command,
                 cwd=self._folder.name,
-                env=self.environment(),
+                env={**os.environ, **self._env},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -100,14 +97,8 @@ class Server(ABC):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self.stop()
-
-    def output(self) -> str:
-        """What the process has printed so far."""
-        return self._log.read_text(errors="replace")
 
     @property
     def _log(self) -> Path:
@@ -121,12 +112,9 @@ class Server(ABC):
     def _wait_until_it_answers(self) -> None:
         deadline = time.monotonic() + START_WITHIN
         while not self._answers():
-            if self._has_ended() or time.monotonic() > deadline:
+            if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{self.command()} does not answer:\n{self._log.read_text(errors='replace')}")
             time.sleep(0.01)
-
-    def _has_ended(self) -> bool:
-        return self._process is None or self._process.poll() is not None
 
     def _answers(self) -> bool:
         try:
@@ -139,14 +127,13 @@ class Server(ABC):
 class Uvicorn(Server):
     """A uvicorn that serves the ASGI app of an import string, which is looked up in ``app_dir``.
 
-    ``env`` adds to the environment of this process, ``options`` to uvicorn's command line.
+    ``options`` adds to uvicorn's command line.
     """
 
     def __init__(self, app: str, *options: str, env: Mapping[str, str] | None = None, app_dir: Path = ROOT) -> None:
-        super().__init__()
+        super().__init__(env)
         self._app = app
         self._options = options
-        self._env = env or {}
         self._app_dir = app_dir
 
     @property
@@ -158,10 +145,6 @@ class Uvicorn(Server):
         """The command line of uvicorn."""
         where = ("--host", HOST, "--port", str(self.port), "--app-dir", str(self._app_dir))
         return (sys.executable, "-m", "uvicorn", self._app, *where, *self._options)
-
-    def environment(self) -> Mapping[str, str]:
-        """The environment of this process, and ``env``."""
-        return {**os.environ, **self._env}
 
     def greets(self, connection: socket.socket) -> bool:
         """Whether it speaks HTTP: it refuses nonsense by itself, before any app is asked."""
