@@ -145,13 +145,6 @@ async def test_what_cannot_be_changes_nothing(wrong: dict[str, Any], error: type
     assert await overrides.history() == []
 
 
-@pytest.mark.parametrize("store", [None, 5, "http://localhost", MemoryStore])
-def test_what_is_no_store(store: Any) -> None:
-    """It is refused when the overrides are built."""
-    with pytest.raises(ConfigurationError):
-        Overrides(store)
-
-
 async def test_a_store_that_is_out() -> None:
     """Each method raises."""
     overrides = Overrides(RedisStore("redis://localhost:1"))

@@ -94,8 +94,7 @@ def test_a_rule_is_switched_off_only_after_a_question(site: Site) -> None:
     assert len([change for change in site.state()["history"] if change["after"] and change["after"]["word"]]) == 1
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", ["phone", "desktop"])
+@pytest.mark.parametrize(("size", "scheme"), [("phone", "light"), ("desktop", "dark")])
 def test_it_is_accessible(site: Site, size: str, scheme: str) -> None:
     """axe finds nothing, with a rule or a dialog open. A long name of somebody who changed a limit widens nothing."""
     with site.page(size, scheme) as page:
