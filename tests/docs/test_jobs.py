@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.support.redis_server import RedisServer
@@ -82,33 +82,17 @@ def calls_of(name: str, url: str, log: Path) -> list[tuple[str, str, str, str]]:
     """Run the workers of a queue on a Redis of its own, send all jobs, and return their calls."""
     sends, workers, when_ready = QUEUES[name]
     environment = {**os.environ, "REDIS_URL": url, "QUOTA": "1 per 2 seconds fixed"}
-    with ExitStack() as stack:
+    with log.open("ab") as output, ExitStack() as stack:
         for worker in workers:
-            stack.enter_context(running(worker, environment, log))
+            tool, *arguments = worker.split()
+            command = (str(Path(sys.executable).with_name(tool)), *arguments)
+            options = {"cwd": ROOT, "env": environment, "stdout": output, "stderr": output, "start_new_session": True}
+            process = stack.enter_context(subprocess.Popen(command, **options))
+            stack.callback(os.killpg, process.pid, signal.SIGKILL)
         logged(log, lambda text: all(each in text for each in when_ready))
         command = (sys.executable, "-c", sends.format(jobs=JOBS))
         subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=WITHIN)
         return CALLED.findall(logged(log, lambda text: len(CALLED.findall(text)) >= JOBS))
-
-
-@contextmanager
-def running(command: str, environment: dict[str, str], log: Path) -> Iterator[None]:
-    """Run a command-line tool of this environment, with its output in ``log``."""
-    tool, *arguments = command.split()
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            (str(Path(sys.executable).with_name(tool)), *arguments),
-            cwd=ROOT,
-            env=environment,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    try:
-        yield
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def logged(log: Path, is_enough: Callable[[str], object]) -> str:

@@ -47,10 +47,6 @@ def make():
 
 number = 7
 
-def make_nothing(): ...
-
-def wsgi(environ, start_response): ...
-
 class Holder:
     app = app
 
