@@ -23,7 +23,7 @@ PATIENCE = 30.0
 
 def a_server(*options: str, **env: str) -> Uvicorn:
     """A uvicorn whose requests wait, as these variables of its environment say."""
-    return Uvicorn("tests.support.waiting_app:app", *options, env=env)
+    return Uvicorn("tests.support.apps:waiting_app", *options, env=env)
 
 
 @pytest.fixture(scope="module")

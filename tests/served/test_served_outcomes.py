@@ -19,7 +19,7 @@ CLIENTS = count(1)
 @pytest.fixture(scope="module")
 def server(store_url: str) -> Iterator[Uvicorn]:
     """The app on each store."""
-    with Uvicorn("tests.support.inbound_apps:inbound_app", env={"STORE": store_url}) as server:
+    with Uvicorn("tests.support.apps:inbound_app", env={"STORE": store_url}) as server:
         yield server
 
 
