@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -18,17 +17,6 @@ PAGES = sorted(DOCS.rglob("*.md"))
 REFERENCE = "\n".join(page.read_text("utf-8") for page in sorted((DOCS / "reference").glob("*.md")))
 DOCUMENTED = re.findall(r"^::: ([\w.]+)$", REFERENCE, re.MULTILINE)
 MENTIONED = set(re.findall(r"`(\w+)`", REFERENCE))
-
-CAPACITY = (DOCS / "explanation" / "capacity.md").read_text("utf-8")
-RESULTS = json.loads((ROOT / "benchmarks" / "results" / "results.json").read_text("utf-8"))["parts"]
-# What a row of the table says, and where the benchmark has it: the part, the subject, the column.
-FIGURES = [
-    ("64 at once", "redis", "ours redis", "redis_cpu"),
-    ("*plain EVALSHA*", "redis", "plain redis", "redis_cpu"),
-    ("behind uvicorn", "served", "ours redis", "cpu"),
-    ("for a client", "memory", "ours redis", "bytes_1"),
-    ("goes on without a pause", "flood", "ours redis", "takes"),
-]
 
 
 def test_every_page_is_in_the_navigation() -> None:
@@ -55,12 +43,3 @@ def test_every_public_name_is_in_the_reference(module: str) -> None:
     elsewhere = MENTIONED if module == "asgi_ratelimit.profiles" else set()
     missing = sorted(set(NAMES[module].split()) - documented - elsewhere)
     assert not missing, f"docs/reference lacks {[f'::: {module}.{name}' for name in missing]}"
-
-
-@pytest.mark.parametrize(("words", "part", "subject", "column"), FIGURES, ids=[each[0] for each in FIGURES])
-def test_the_sum_for_redis_has_the_figures_of_the_benchmark(words: str, part: str, subject: str, column: str) -> None:
-    """Rounded, and not far from those of the latest run."""
-    (line,) = [line for line in CAPACITY.splitlines() if line.startswith("| ") and words in line]
-    (row,) = [row for row in RESULTS[part]["rows"] if row["subject"] == subject]
-    (figure,) = re.findall(r"\| ([\d.]+) [^|]*\|$", line)
-    assert float(figure) == pytest.approx(row[column], rel=1 / 3)
