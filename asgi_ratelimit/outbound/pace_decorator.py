@@ -22,7 +22,6 @@ from ..limiter.live_quotas import Cost, Key
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import SECOND_US, Quota, RollingWindow, TokenBucket, has_places
 from ..stores import Store
-from ..stores.base import register
 from ..waiting.drivers import Flow, run_async, run_sync
 from ..waiting.waiter import SlotWaiter
 from .request_values import resolved, tried
@@ -76,7 +75,7 @@ def pace(
     """
     if callable(quota):
         raise QuotaError(f'@pace lacks its quota: @pace("5/s") goes on {quota!r}')
-    shared = OutboundLimiter(quota, margin, store=store, name="pace" if name is None else name, hooks=hooks)
+    shared = OutboundLimiter(quota, margin, name, "pace", store=store, hooks=hooks)
     key, max_wait = "" if key is None else key, max_wait_of(max_delay)
     checked_priority(priority)
 
@@ -104,10 +103,7 @@ def pace(
             run_sync(acquire(args, kwargs))
             return call(*args, **kwargs)
 
-        paced = functools.wraps(call)(paced_async if is_async else paced_in_thread)
-        if name is not None:
-            limiter.own_name(paced)
-        return cast("Callable[P, R]", paced)
+        return cast("Callable[P, R]", functools.wraps(call)(paced_async if is_async else paced_in_thread))
 
     return decorate
 
@@ -257,21 +253,19 @@ def _parameters(own: inspect.Signature, signature: inspect.Signature, what: str)
 
 
 class OutboundLimiter(Limiter):
-    """A limiter of calls, by quotas with this ``margin``, whose name belongs to others or to nobody at first.
+    """A limiter of calls, by quotas with this ``margin``, under a ``name`` of its own, or under the ``usual`` one.
 
     A text without a burst has a burst of 1 here; elsewhere, its burst is its limit. Raises as ``reads_with_margin``.
     """
 
-    def __init__(self, quota: QuotaLike, margin: float, **options: Any) -> None:
-        self.margin, self._read = margin, reads_with_margin(margin)
-        super().__init__(quota, **options)
+    def __init__(self, quota: QuotaLike, margin: float, name: str | None, usual: str, **options: Any) -> None:
+        self.margin, self._read, self._is_named = margin, reads_with_margin(margin), name is not None
+        super().__init__(quota, name=usual if name is None else name, **options)
 
     def _own_name(self, quotas: Iterable[Quota]) -> None:
-        """Register nothing: others may have other quotas under this name."""
-
-    def own_name(self, owner: object) -> None:
-        """Register that an owner uses its name; ``ConfigurationError`` if another one has other quotas under it."""
-        register(self.store, owner, [(self.name, quota) for quota in self.quotas])
+        """Own a name that was given to it; others may have other quotas under the usual one."""
+        if self._is_named:
+            super()._own_name(quotas)
 
     def renamed(self, name: str) -> OutboundLimiter:
         """The same limiter under another name."""

@@ -64,10 +64,7 @@ class PacedTransport(WrappingTransport):
         hooks: Iterable[Hook] = (),
     ) -> None:
         self._wrap(transport, 'PacedTransport({}, "20/s")')
-        limiter = OutboundLimiter(quota, margin, store=store, name=NAME if name is None else name, hooks=hooks)
-        self._limiter = limiter
-        if name is not None:
-            limiter.own_name(self)
+        self._limiter = limiter = OutboundLimiter(quota, margin, name, NAME, store=store, hooks=hooks)
         self._store, self._hooks = limiter.store, limiter.hooks
         self._owns_store = store is None or isinstance(store, str)
         require_count("concurrency", 1 if concurrency is None else concurrency, 1)
