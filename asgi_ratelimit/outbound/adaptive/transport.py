@@ -30,7 +30,8 @@ from .learned_buckets import LONGEST_S, Bucket, PioneerBucket, known
 from .model import EVERYTHING, Call, Host, Model
 from .shared import NAME, Admission, LockedModel
 
-OK = 200
+# The least status of an answer to a request that has failed.
+FAILED = 400
 
 # Stands for the limit of a server in the decision of a ``PaceTimeout``.
 LEARNED = TokenBucket(1, 1, name="learned")
@@ -76,9 +77,10 @@ class AdaptiveTransport(WrappingTransport):
         self._slots = slots = SlotWaiter(self._store)
         self._now_us, self._clock = slots.now_us, slots.clock or SystemClock()
         self._retries = retries
-        self._reads_all_bodies, self._refusing = _reports_in_bodies(self._profile), _refusing(self._profile)
+        self._reads_all_bodies = _reads_all_bodies(self._profile)
         self._hooks = Hooks(hooks, "a LimitChange")
-        new_model = partial(Model, self._profile, Changes(self._hooks, slots.now_us), has_quota=bool(quotas))
+        report = partial(_report, self._hooks, slots.now_us)
+        new_model = partial(Model, self._profile, report, has_quota=bool(quotas))
         self._locked = LockedModel(new_model)
         self._admission = Admission(self._locked, slots, quotas)
         outbound_sources.add(self)
@@ -191,7 +193,7 @@ class AdaptiveTransport(WrappingTransport):
 
     def _may_report_in_body(self, response: Any) -> bool:
         """Whether the body of an answer may say something about limits, and is short enough to be read for them."""
-        if not self._reads_all_bodies and response.status_code not in self._refusing:
+        if not self._reads_all_bodies and response.status_code < FAILED:
             return False
         length = response.headers.get("content-length", "0")
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -206,30 +208,19 @@ class AdaptiveTransport(WrappingTransport):
         return pace_timeout(take, Decision(take, False, wait_us, [state], now_us))
 
 
-def _reports_in_bodies(profile: Profile) -> bool:
-    """Whether the bodies of all answers may report limits."""
+def _reads_all_bodies(profile: Profile) -> bool:
+    """Whether the bodies of all answers may say something of limits, and not only those of failed requests."""
     sources = [source for limit in profile.limits for source in limit.sources()]
-    return any(isinstance(source, str) and source.startswith("body:") for source in sources)
+    is_in_bodies = any(isinstance(source, str) and source.startswith("body:") for source in sources)
+    return is_in_bodies or any(status < FAILED for refusal in profile.refusals for status in refusal.statuses)
 
 
-def _refusing(profile: Profile) -> set[int]:
-    """The statuses of answers that may refuse; only a profile that is named reads those that look like successes."""
-    candidates = {status for each in profile.candidates for refusal in each.refusals for status in refusal.statuses}
-    return {status for refusal in profile.refusals for status in refusal.statuses} | (candidates - {OK})
-
-
-class Changes:
-    """Logs changes, and calls hooks with them."""
-
-    def __init__(self, hooks: Hooks, now_us: Callable[[], float]) -> None:
-        self._hooks, self._now_us = hooks, now_us
-
-    def __call__(self, host: str, bucket: Bucket, kind: ChangeKind, text: str) -> None:
-        """Report a change."""
-        is_serious = kind == "paused" and bucket.name == EVERYTHING
-        logger.log(logging.WARNING if is_serious else logging.INFO, "%s: %s: %s", host, bucket.name, text)
-        paused_for = bucket.paused_us(self._now_us()) / SECOND_US
-        self._hooks(LimitChange(host, bucket.name, kind, text, known(bucket.limit), bucket.remaining, paused_for))
+def _report(hooks: Hooks, now_us: Callable[[], float], host: str, bucket: Bucket, kind: ChangeKind, text: str) -> None:
+    """Log a change, and call hooks with it."""
+    is_serious = kind == "paused" and bucket.name == EVERYTHING
+    logger.log(logging.WARNING if is_serious else logging.INFO, "%s: %s: %s", host, bucket.name, text)
+    paused_for = bucket.paused_us(now_us()) / SECOND_US
+    hooks(LimitChange(host, bucket.name, kind, text, known(bucket.limit), bucket.remaining, paused_for))
 
 
 @dataclass(frozen=True, slots=True)
