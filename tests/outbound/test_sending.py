@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -75,28 +74,17 @@ def test_a_pause_that_another_process_begins_holds_up_all_whose_slots_are_still_
     assert client.service.times == pytest.approx([0.3, 6.1, 7.1], abs=1e-4)
 
 
-def departures(client: Client, late: Callable[[float], float], starts: list[float], **options: Any) -> list[float]:
-    """When requests leave that start at these times, in order, where the store answers so late."""
-    store = LateAnswers(client.store, late)
-
-    async def main() -> None:
-        transport = client.transport("100/s", store=store, **options)
-        async with client.module.AsyncClient(transport=transport, timeout=None) as paced:
-
-            async def request(number: int, start: float) -> None:
-                await asyncio.sleep(start)
-                await paced.get(f"{URL}{number}")
-
-            await asyncio.gather(*[request(number, start) for number, start in enumerate(starts)])
-
-    client.clock.run(main())
-    return client.service.times
-
-
 def test_requests_that_wait_for_a_late_answer_do_not_leave_together(module: Any) -> None:
     """The store stalls when it is asked for pauses: those whose slots have come meanwhile keep distance and order."""
     client = Client(module, True)
-    times = departures(client, lambda now: 0.3 - 0.999 * now if 0.1 < now < 0.3 else 0.001, [0.0] * 60)
+    store = LateAnswers(client.store, lambda now: 0.3 - 0.999 * now if 0.1 < now < 0.3 else 0.001)
+
+    async def main() -> None:
+        async with module.AsyncClient(transport=client.transport("100/s", store=store), timeout=None) as paced:
+            await asyncio.gather(*[paced.get(f"{URL}{number}") for number in range(60)])
+
+    client.clock.run(main())
+    times = client.service.times
     assert len(times) == 60
     assert min(later - earlier for earlier, later in pairwise(times)) > 0.01 - 1e-5
     assert [path for _, path in client.service.requests] == [f"/{number}" for number in range(60)]

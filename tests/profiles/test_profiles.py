@@ -25,27 +25,6 @@ def test_a_profile_is_documented_and_tested(name: str) -> None:
     assert name in {example.profile for example in EXAMPLES.values()}
 
 
-def test_every_header_of_a_profile_is_in_an_example() -> None:
-    """Nothing is read that no test has seen; bodies apart."""
-    for profile in PROFILES.values():
-        examples = [example for example in EXAMPLES.values() if example.profile == profile.name]
-        sent = {header for example in examples for header in example.headers}
-        if profile.name not in ("auto", "x"):
-            assert [name for name in headers_of(profile) if not any(fits(name, each) for each in sent)] == []
-
-
-def headers_of(profile: Profile) -> list[str]:
-    """The headers that a profile's limits name, parameters apart."""
-    sources = [source for entry in profile.limits for source in entry.sources() if isinstance(source, str)]
-    return [source.partition("#")[0] for source in sources if not source.startswith("body:")]
-
-
-def fits(template: str, header: str) -> bool:
-    """Whether a header is what a profile names, with any name."""
-    before, _, after = template.partition("{name}")
-    return header.startswith(before) and header.endswith(after)
-
-
 def test_a_profile_takes_ten_lines() -> None:
     """An API with names of its own, in any case, minutes, a header for the bucket, and refusals by 420."""
     calm = Profile(

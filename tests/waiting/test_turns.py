@@ -1,4 +1,4 @@
-"""Who goes next: crowds, priorities, keys that share a quota, and callers that are cancelled while they book."""
+"""Who goes next: crowds, priorities, and callers that are cancelled while they book."""
 
 from __future__ import annotations
 
@@ -91,31 +91,6 @@ def test_a_priority_is_a_finite_number(priority: Any) -> None:
         pace("10/s", priority=priority)
     with pytest.raises(ConfigurationError, match="priority must be a finite number"):
         pace("10/s", priority=lambda: priority)(lambda: None)()
-
-
-QUOTAS = [TokenBucket(1000, burst=1000, name="own"), TokenBucket(10, burst=1, name="all")]
-
-
-def test_keys_that_share_a_quota_take_turns() -> None:
-    """A hundred calls of one key do not stop the one call of another, although each has room in its own quota."""
-    clock = SteppedClock(0)
-    left: list[str] = []
-
-    @pace(QUOTAS, store=MemoryStore(clock=clock), key={"own": lambda key: key, "all": "all"})
-    async def call(key: str) -> None:
-        left.append(key)
-
-    async def main() -> None:
-        calls = [asyncio.ensure_future(call("busy")) for _ in range(100)]
-        await asyncio.sleep(0.25)
-        calls += [asyncio.ensure_future(call(key)) for key in ("calm", "quiet", "calm")]
-        await asyncio.sleep(1.0)
-        for each in calls:
-            each.cancel()
-        await asyncio.gather(*calls, return_exceptions=True)
-
-    clock.run(main())
-    assert left[:9] == ["busy", "busy", "busy", "busy", "calm", "quiet", "busy", "calm", "busy"]
 
 
 @pytest.mark.parametrize("cancelled", [0, 1, 3])
