@@ -28,16 +28,6 @@ def test_what_is_no_transport_is_refused_at_once(wrong: Any, mend: str) -> None:
         PacedTransport(wrong, "20/s")
 
 
-@pytest.mark.parametrize("what", ["key", "cost"])
-def test_a_function_with_async_is_refused_at_once(what: str) -> None:
-    """It returns no key and no cost, but a coroutine."""
-
-    async def function(request: Any) -> Any: ...
-
-    with pytest.raises(ConfigurationError, match=f"{what} cannot be async, as"):
-        PacedTransport(httpx.HTTPTransport(), "20/s", **{what: function})
-
-
 @pytest.mark.parametrize("module", [httpx, httpx2], ids=["httpx", "httpx2"])
 @pytest.mark.parametrize("enters", [True, False], ids=["with", "without"])
 def test_a_transport_in_a_client_of_the_other_kind_is_refused(module: Any, enters: bool) -> None:

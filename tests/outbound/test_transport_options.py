@@ -30,9 +30,14 @@ def test_a_mapping_has_a_cost_for_each_quota(client: Client) -> None:
     assert client.service.times == [0.0, 0.1, 0.2]
 
 
+async def with_async(request: Any) -> Any: ...
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
+        {"key": with_async},
+        {"cost": with_async},
         {"key": {"own": host, "al": "x"}},
         {"key": None},
         {"cost": {"token": 1}},

@@ -7,7 +7,6 @@ import collections
 import itertools
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 import redis.asyncio
@@ -158,16 +157,8 @@ def test_calls_with_and_without_a_margin_are_spaced_together() -> None:
 
 
 def test_databases_of_one_server_are_spaced_apart() -> None:
-    """Their buckets are others, also where clients say which database it is, and whatever the clock is."""
-
-    @dataclass
-    class Unhashable:
-        time: float = 0.0
-
-        def now_us(self) -> int:
-            return 0
-
-    clock = Unhashable()
+    """Their buckets are others, also where clients say which database it is."""
+    clock = SteppedClock()
     given = [(1, 0.25), (2, 0.25), (2, 1.0)]
     stores = [RedisStore(redis.asyncio.Redis(db=db), clock=clock, timeout=timeout) for db, timeout in given]
     one, other, same = [waiter.waiters_of(store).spacing for store in stores]

@@ -108,11 +108,10 @@ def test_a_window_that_others_use_refuses_one_request_at_most(is_rolling: bool, 
     assert server.refused <= 1
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_real_server(redis_url: str, workers: int) -> None:
-    """Over real connections, to one process or to two that share a Redis: 40 a second, and not one refusal."""
+def test_a_real_server(redis_url: str) -> None:
+    """Over real connections, to two processes that share a Redis: 40 a second, and not one refusal."""
     env = {"ASGI_RATELIMIT_STORE": redis_url}
-    served = Uvicorn("examples.adaptive_client:app", "--factory", "--workers", str(workers), env=env)
+    served = Uvicorn("examples.adaptive_client:app", "--factory", "--workers", "2", env=env)
     with served as server:
         transport = AdaptiveTransport(httpx.AsyncHTTPTransport(), retries=0)
         assert asyncio.run(fetch(transport, 60, server.url)) == {200: 60}
