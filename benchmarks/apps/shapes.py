@@ -172,7 +172,7 @@ def _limits(case: Case) -> ASGIApp:
 
     from ..peers.limits import limiter_at
 
-    hit = limiter_at(case.where, case.url).hit
+    hit: Callable[..., Awaitable[bool]] = limiter_at(case.where, case.url).hit
     minute, hour, day = map(parse, (case.minute, case.hour, case.day))
     tiers = {tier: parse(quota) for tier, quota in case.tiers.items()}
 
