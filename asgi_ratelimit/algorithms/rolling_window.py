@@ -136,16 +136,10 @@ def give_back(
 
 def debit(quota: RollingWindow, state: RollingWindowState, now: float, slot: float, units: float) -> RollingWindowState:
     """The state after ``units`` more were used than charged, in the part of their slot, or in the current one."""
-    current = index_of(quota, now)
-    own = index_of(quota, slot)
-    index, parts = own if own >= current - quota.buckets else current, drained(quota, state, now)
-    before = [part for part in parts if part[0] < index]
-    after = [part for part in parts if part[0] > index]
-    count = units
-    for part in parts:
-        if part[0] == index:
-            count += part[1]
-    return RollingWindowState(now, (*before, (index, count), *after))
+    current, own = index_of(quota, now), index_of(quota, slot)
+    index, parts = own if own >= current - quota.buckets else current, dict(drained(quota, state, now))
+    parts[index] = parts.get(index, 0.0) + units
+    return RollingWindowState(now, tuple(sorted(parts.items())))
 
 
 def available(quota: RollingWindow, state: RollingWindowState, now: float) -> tuple[int, float]:
