@@ -39,7 +39,8 @@ def running_loop(what: str, instead: str) -> asyncio.AbstractEventLoop:
         raise ConfigurationError(f"{problem}; under trio, {instead}") from None
 
 
-def _loop_of_store() -> asyncio.AbstractEventLoop:
+def loop_of_store() -> asyncio.AbstractEventLoop:
+    """The event loop on which a store on a server is used; ``ConfigurationError`` where none runs."""
     instead = "call a SyncLimiter in a thread: await trio.to_thread.run_sync(limiter.rate_limit, key)"
     return running_loop("a store on Redis with async", instead)
 
@@ -52,7 +53,7 @@ class ByLoop(dict[asyncio.AbstractEventLoop, T]):
 
     def of_running(self, make: Callable[[], T]) -> T:
         """That of the running event loop, which is made at its first use; what closed event loops had is dropped."""
-        loop = _loop_of_store()
+        loop = loop_of_store()
         if loop not in self:
             for each in list(self):  # another thread may add one meanwhile
                 if each.is_closed():
@@ -62,7 +63,7 @@ class ByLoop(dict[asyncio.AbstractEventLoop, T]):
 
     async def aclose(self) -> None:
         """Close that of the running event loop, if there is one; the next use makes another one."""
-        own: Any = self.pop(_loop_of_store(), None)
+        own: Any = self.pop(loop_of_store(), None)
         if own is not None:
             await own.aclose()
 

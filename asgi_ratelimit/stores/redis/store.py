@@ -12,7 +12,7 @@ from secrets import randbits
 from typing import Any, cast
 
 from ...algorithms.take import unused
-from ...background import ByLoop, keep, reset_now_and_in_child, see_all_through, unharmed
+from ...background import ByLoop, keep, loop_of_store, reset_now_and_in_child, see_all_through, unharmed
 from ...buckets import escaped
 from ...clock import Clock, SystemClock, time_of
 from ...decision import Charge, Decision, OnError, Take
@@ -139,10 +139,7 @@ class RedisStore:
         seconds at most; what is left is charged when the store is used again, if not before. Takes that come meanwhile
         or later open new connections.
         """
-        if _get_running_loop() is None:  # it says what to do without asyncio
-            await self._close()
-            return
-        closing = keep(None, asyncio.ensure_future(self._close()))
+        closing = keep(None, loop_of_store().create_task(self._close()))
         await asyncio.wait([closing], timeout=CLOSE_WITHIN)
         if closing.done():
             closing.result()
