@@ -32,15 +32,6 @@ def store(clock: SteppedClock) -> MemoryStore:
     return MemoryStore(clock=clock)
 
 
-async def test_rate_limit_takes_now_or_nothing(store: Store, clock: SteppedClock) -> None:
-    """There is never a delay; a refusal has the time after which to retry."""
-    limiter = Limiter(EVEN, store=store)
-    first, second = await limiter.rate_limit("key"), await limiter.rate_limit("key")
-    assert (first.allowed, second.allowed, first.delay, second.retry_after) == (True, False, 0.0, 0.1)
-    clock.advance(second.retry_after)
-    assert (await limiter.rate_limit("key")).allowed
-
-
 async def test_pace_books_ahead_for_one_key_only(store: Store) -> None:
     """A slot of several keys would keep the shared ones from everybody; without a wait, nothing is booked."""
     limiter = Limiter([TokenBucket(1, 60, name="own"), TokenBucket(10, name="all")], store=store)

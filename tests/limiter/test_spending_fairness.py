@@ -12,11 +12,11 @@ from asgi_ratelimit.testing import SteppedClock
 from tests.support.store_elsewhere import StoreElsewhere
 
 LATENCIES = (0.001, 0.001, 0.001, 0.008)
-SECONDS = 20
+SECONDS = 8
 
 
 def blocks(quota: str, actual: float) -> Counter[int]:
-    """How many blocks of ten units the callers of each process enter in twenty seconds; each needs ``actual`` units."""
+    """How many blocks of ten units the callers of each process enter in some seconds; each needs ``actual`` units."""
     clock, entered = SteppedClock(), Counter[int]()
     store = MemoryStore(clock=clock)
     limiters = [Limiter(quota, store=StoreElsewhere(store, each)) for each in LATENCIES]

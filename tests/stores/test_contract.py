@@ -313,11 +313,3 @@ async def test_no_more_is_left_than_fits_at_once(store: Store, clock: SteppedClo
     """A best effort is granted that much of an unused bucket."""
     assert (await peek(store, Charge(quota, "key"))).remaining == int(quota.most)
     assert (await store.take([Take((Charge(quota, "key", 2.0**41),), best_effort=True)]))[0].granted == int(quota.most)
-
-
-async def test_a_window_books_a_bounded_number_of_parts(store: Store, clock: SteppedClock) -> None:
-    """No state is larger than what is read again: more is refused."""
-    charge = Charge(RollingWindow(1, 1, 1), "key")
-    decisions = [await take(store, charge, max_wait=math.inf) for _ in range(2002)]
-    assert [decision.allowed for decision in decisions].index(False) == 2000
-    assert decisions[-1].retry_after == math.inf

@@ -111,9 +111,9 @@ def test_buckets_that_are_full_again_go_first() -> None:
 def test_the_least_used_of_a_few_goes() -> None:
     """So a bucket in use costs whoever wants to be rid of it many requests for each unit."""
     Full(1).flood(LONG, 10)  # with room for one, none is looked for among others
-    full = Full(1_000)
+    full = Full(200)
     full.take(LONG, "victim", 12)
-    full.flood(LONG, 11_000)
+    full.flood(LONG, 2_200)
     assert not full.take(LONG, "victim", 89)
 
 

@@ -16,6 +16,8 @@ import pytest
 import redis
 
 from asgi_ratelimit import Charge, ConfigurationError, FixedWindow, Quota, RedisStore, RollingWindow, Take, TokenBucket
+from asgi_ratelimit.algorithms.rolling_window import RollingWindowState
+from asgi_ratelimit.algorithms.take import decide, pack
 from tests.stores.redis.limiters import PATIENT, QUOTA, limiter_on, require_service
 from tests.support.redis_cluster import script_calls
 from tests.support.redis_server import RedisServer
@@ -172,6 +174,20 @@ async def test_time_is_the_servers(redis_url: str, client: redis.Redis) -> None:
         after = client.time()
     ready_us = round(decision.ready_at * 1e6)
     assert before[0] * 10**6 + before[1] <= ready_us <= after[0] * 10**6 + after[1]
+
+
+async def test_a_window_books_a_bounded_number_of_parts(redis_url: str, client: redis.Redis) -> None:
+    """No state is larger than what is read again: more is refused, in memory as well."""
+    quota = RollingWindow(1, 1, 1)
+    async with limiter_on(redis_url, quota) as limiter:
+        now = (await limiter.peek("key")).now_us
+        for count, is_allowed in ((1999, True), (2000, False)):
+            parts = tuple([(now // 1e6 + 2 * number, 1.0) for number in range(count)])
+            client.set("rl:default:per-second:r1/1:{key}", pack(quota, RollingWindowState(now, parts)))
+            decision = await limiter.pace("key")
+            assert decision.allowed == is_allowed
+            state = [RollingWindowState(decision.now_us, parts)]
+            assert decide(decision.charges, state, decision.now_us, math.inf)[0] == decision.wait_us
 
 
 # Invalid arguments
