@@ -45,12 +45,6 @@ def test_any_period_has_parts(period_us: int) -> None:
     assert (quota.part_us * quota.buckets, quota.part_us % 1) == (period_us, 0)
 
 
-def test_a_period_may_not_be_endless() -> None:
-    """A window that is too long for a number is refused as any other that is too long."""
-    with pytest.raises(QuotaError, match="period must be"):
-        parse_quotas(f"5 per {'9' * 400} weeks rolling")
-
-
 @pytest.mark.parametrize(
     ("text", "column", "message"),
     [
@@ -86,6 +80,7 @@ def test_a_wrong_text_is_pointed_at(text: str, column: int, message: str) -> Non
     [
         ("0.5/s fixed", "limit must be at least 1 and at most 2**53, not 0.5"),
         ("10/500 days fixed", "400 days"),
+        (f"5 per {'9' * 400} weeks rolling", "period must be"),
         ("10/s rolling 0", "buckets must be a whole number from 1 to 1000, not 0"),
         ("10/m; 10/s rolling 7", "7 buckets do not divide a period of 1000000 microseconds evenly, 5 do"),
         ("1/week burst 1000000000", "over a hundred years to fill: lower the burst, or raise the limit"),
@@ -154,8 +149,8 @@ def test_a_quota_in_a_message(quota: Quota, shown: str) -> None:
     assert readable(quota).startswith(shown)
 
 
-@pytest.mark.parametrize("wrong", [b"5/minute", {"minute": 5}, iter(["5/minute"])])
+@pytest.mark.parametrize("wrong", [None, 10, b"5/minute", {"minute": 5}, iter(["5/minute"]), []])
 def test_what_is_no_list_of_quotas_is_quoted_as_a_whole(wrong: Any) -> None:
     """Not as the number of its first byte, or as its first key; an iterator could be read only once."""
-    with pytest.raises(QuotaError, match=re.escape(f"a quota is a text or a quota, not {wrong!r}: ")):
+    with pytest.raises(QuotaError, match=re.escape(f'not {wrong!r}: "100/minute"')):
         as_quotas(wrong)
