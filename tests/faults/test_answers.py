@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,13 +15,6 @@ from tests.support.server import HOST, free_port
 from tests.support.trial import QUOTA, trial
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """A Redis for one test, to be reconfigured."""
-    with RedisServer() as own:
-        yield own
 
 
 def configured(server: RedisServer, name: str, value: object) -> None:

@@ -35,12 +35,11 @@ def names(found: list[StoredBucket]) -> list[tuple[str, str, str]]:
     return sorted((each.name, each.quota, each.key) for each in found)
 
 
-async def test_a_scan_finds_buckets_by_name_and_key(redis_url: str) -> None:
+async def test_a_scan_finds_buckets_by_name_and_key(redis_url: str, remote: RedisStore) -> None:
     """And nothing else that is in a Redis: documents, operations, and what others have written."""
-    store = RedisStore(redis_url, timeout=30, on_error="deny")
-    await fill(store, 30)
-    await Limiter("9/hour", store=store, name="other").rate_limit("key 7", operation="once")
-    await store.documents.write("overrides", b"{}")
+    await fill(remote, 30)
+    await Limiter("9/hour", store=remote, name="other").rate_limit("key 7", operation="once")
+    await remote.documents.write("overrides", b"{}")
     with Redis.from_url(redis_url) as client:
         client.mset({"rl:a:b:{c}": "junk", "rl:x:y:{z}": b"\x07", "rl:x:y:f9:{z}": b"\x05abc", "else": "1"})
         client.hset("rl:a:list:{c}", "a", "b")
@@ -51,13 +50,11 @@ async def test_a_scan_finds_buckets_by_name_and_key(redis_url: str) -> None:
     assert {(each.quota, each.key) for each in found.values()} == {("per-day", "key 7"), ("per-hour", "key 7")}
     assert 0.99 < found["per-day"].used <= 1 == found["per-hour"].used
     assert await scanned(redis_url, "nobody") == []
-    await store.aclose()
 
 
-async def test_a_scan_is_bounded(redis_url: str) -> None:
+async def test_a_scan_is_bounded(redis_url: str, remote: RedisStore) -> None:
     """It says so where it has not seen all keys. A call reads many, so that a million keep nobody waiting."""
-    store = RedisStore(redis_url, timeout=30, on_error="deny")
-    await fill(store, 600)
+    await fill(remote, 600)
     scan = Scan(redis_url)
     assert 0 < len(await scan.buckets(most=100)) < 1200
     assert not scan.is_whole
@@ -67,7 +64,6 @@ async def test_a_scan_is_bounded(redis_url: str) -> None:
         assert len(await scan.buckets(most=10_000)) == 1200
         assert client.info("stats")["total_reads_processed"] < 100
     assert scan.is_whole
-    await store.aclose()
 
 
 async def test_a_redis_that_does_not_answer_is_an_error() -> None:
@@ -77,7 +73,7 @@ async def test_a_redis_that_does_not_answer_is_an_error() -> None:
             await scanned(url)
 
 
-async def test_a_block_is_a_bucket(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_block_is_a_bucket(redis_url: str, remote: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a name of its own, by which tools leave it out; one, also if Redis returns its key twice."""
     call = Commands.__call__
 
@@ -86,10 +82,8 @@ async def test_a_block_is_a_bucket(redis_url: str, monkeypatch: pytest.MonkeyPat
         return [*answer[:2], 2 * answer[2]] if "'SCAN'" in words[1] else answer
 
     monkeypatch.setattr(Commands, "__call__", returning_twice)
-    store = RedisStore(redis_url, timeout=30, on_error="deny")
-    await Blocks(store=store, name="login").block("k", 60)
+    await Blocks(store=remote, name="login").block("k", 60)
     assert [each.quota for each in await scanned(redis_url)] == ["penalty-block"]
-    await store.aclose()
 
 
 @given(

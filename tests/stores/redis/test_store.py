@@ -203,27 +203,23 @@ def test_invalid_options(option: str, value: Any) -> None:
     assert repr(value) in str(raised.value)
 
 
-async def test_takes_of_one_call_share_a_batch(redis_url: str, redis_server: RedisServer) -> None:
+async def test_takes_of_one_call_share_a_batch(remote: RedisStore, redis_server: RedisServer) -> None:
     """Also after a single take: a request with a shadow rule waits for Redis once."""
-    store = RedisStore(redis_url, timeout=PATIENT)
     takes = [Take((Charge(QUOTA, key),)) for key in ("one", "other")]
-    await store.take(takes[:1])
+    await remote.take(takes[:1])
     before = script_calls(redis_server)
     for _ in range(3):
-        await store.take(takes)
+        await remote.take(takes)
     assert script_calls(redis_server) - before == 3
-    await store.aclose()
 
 
-async def test_the_work_in_a_call_is_bounded(redis_url: str, redis_server: RedisServer) -> None:
+async def test_the_work_in_a_call_is_bounded(remote: RedisStore, redis_server: RedisServer) -> None:
     """Takes of many charges need several calls; each take is charged once, in order."""
     quotas = [FixedWindow(100, 86_400, name=f"quota {number}") for number in range(40)]
-    store = RedisStore(redis_url, timeout=PATIENT, on_error="deny")
     takes = [Take(tuple([Charge(quota, "key") for quota in quotas])) for _ in range(60)]
-    decisions = await store.take(takes)
+    decisions = await remote.take(takes)
     assert [(decision.remaining, decision.degraded) for decision in decisions] == [(99 - n, False) for n in range(60)]
     assert script_calls(redis_server) > 5
-    await store.aclose()
 
 
 async def test_calls_are_small_where_slots_are_booked_ahead(redis_url: str, redis_server: RedisServer) -> None:

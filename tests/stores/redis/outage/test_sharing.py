@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,13 +24,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of connections that nobody 
 
 QUOTAS = [TokenBucket(10, 86_400), FixedWindow(10, 86_400 * 365), RollingWindow(10, 86_400)]
 QUOTA = QUOTAS[0]
-
-
-@pytest.fixture(autouse=True)
-def collected() -> Iterator[None]:
-    """What nobody has closed is collected before the next test, which is not to blame for it."""
-    yield
-    gc.collect()
 
 
 @pytest.fixture
