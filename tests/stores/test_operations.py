@@ -8,15 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from asgi_ratelimit import ConfigurationError, Decision, Limiter, MemoryStore, RedisStore, Store, SyncLimiter
+from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, RedisStore, Store
 from asgi_ratelimit.outbound.pace_decorator import OutboundLimiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.giving_back import BUCKET, KINDS, remaining_units
-from tests.support.strategies import quotas
 
 pytestmark = pytest.mark.anyio
 
@@ -84,27 +81,6 @@ async def test_an_operation_is_forgotten_after_a_while(clock: SteppedClock, quot
     assert (await limiter.pace("key", operation="id")).ready_at == first.ready_at
     clock.advance(1e-6)
     assert not (await limiter.pace("key", operation="id")).repeated
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([1.0, 2.5]), st.booleans()), max_size=30), quotas("q")
-)
-def test_operations_are_charged_as_if_sent_once(calls: list[tuple[str, float, bool]], quota: Quota) -> None:
-    """Whatever is sent again in between: the bucket is as if the repeated ones had never come."""
-    clock = SteppedClock()
-    with_ids, without = [SyncLimiter(quota, store=MemoryStore(clock=clock)) for _ in range(2)]
-    allowed: dict[tuple[str, float], Decision] = {}
-    for operation, cost, waits in calls:
-        clock.advance(0.01)
-        wait = math.inf if waits else 0.0
-        decision = with_ids.pace("key", cost, max_delay=wait, operation=operation)
-        if (operation, cost) in allowed:
-            assert replace(decision, take=None) == replace(allowed[operation, cost], take=None)
-            continue
-        assert decision.allowed == without.pace("key", cost, max_delay=wait).allowed
-        if decision.allowed:
-            allowed[operation, cost] = decision
-    assert with_ids.peek("key").states == without.peek("key").states
 
 
 @pytest.mark.parametrize(
