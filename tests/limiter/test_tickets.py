@@ -15,13 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit import Limiter, MemoryStore, RedisStore, Store, SyncLimiter, Ticket
+from asgi_ratelimit import Charge, Limiter, MemoryStore, RedisStore, Store, SyncLimiter, Take, Ticket
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.testing import SteppedClock, SteppedLimiter
+from tests.support.decisions import decided
 from tests.support.strategies import quotas
 
 pytestmark = pytest.mark.anyio
 
+NOW = 1_800_000_000_123_456.0
 GUILD = FixedWindow(10, 10)
 QUOTAS = pytest.mark.parametrize(
     "quota",
@@ -106,8 +108,7 @@ async def test_waiting_counts_the_units_booked_ahead(store: Store, clock: Steppe
 @given(name=st.text(min_size=1), key=st.text(), cost=st.floats(0.1, 100), quota=quotas("q"))
 def test_a_ticket_is_its_text(name: str, key: str, cost: float, quota: Quota) -> None:
     """Parsing restores every ticket, and its text has only letters, digits, ``-`` and ``_``."""
-    limiter = SyncLimiter(quota, store=MemoryStore(clock=SteppedClock()), name=name)
-    ticket = limiter.reserve(key, min(cost, quota.most))
+    ticket = Ticket.of(decided(Take((Charge(quota, key, min(cost, quota.most), name),)), NOW))
     assert Ticket.parse(str(ticket)) == ticket
     assert re.fullmatch(r"[A-Za-z0-9_-]+", str(ticket))
 
