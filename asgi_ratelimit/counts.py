@@ -40,7 +40,7 @@ from .quota_text import RESERVED_NAMES, as_text
 from .quotas import SECOND_US
 from .stores import ByStore, Store
 from .stores.base import Documents, owned
-from .stores.documents import MAX_BYTES, shared_time
+from .stores.documents import MAX_BYTES
 from .waiting.waiter import outbound_sources
 
 # A minute
@@ -323,7 +323,6 @@ class Counts(BesideStore):
 
     def __init__(self, store: Store) -> None:
         self._clock = getattr(store, "clock", None) or SystemClock()
-        self._time = shared_time(store)
         super().__init__(store)
         if self.in_process:
             warn_of_many("a-limiter-that-is-made-in-each-call", _MADE_IN_EACH_CALL)
@@ -403,10 +402,8 @@ class Counts(BesideStore):
 
         Returns the seconds until the next full second, so that all processes write at the same time.
         """
-        with suppress(StoreError):  # the result of the last look then still counts
-            await self._time.look()
         # Beside a server, what was counted since the last full second, about
-        now = self._time.now_us() / SECOND_US - (0.0 if self.in_process else 0.5)
+        now = self._clock.now_us() / SECOND_US - (0.0 if self.in_process else 0.5)
         # Where a clock goes back, time stands still, or the minute that is over would be written anew, and lost
         now = max(now, self._second if self._second - now < 60 else 0.0)
         for second in (self._second, int(now)) if self.in_process else (int(now),):
@@ -416,7 +413,7 @@ class Counts(BesideStore):
             for span in self._spans:
                 if span.has_news or (span.seconds and not (self.is_running or self.in_process)):  # it is the last write
                     await self._write(span)
-        return max(1 - self._time.now_us() % SECOND_US / SECOND_US, 0.1)
+        return max(1 - self._clock.now_us() % SECOND_US / SECOND_US, 0.1)
 
     def _collect(self, number: int, second: int) -> None:
         """Add what was counted since the last call to a minute and its hour.

@@ -24,7 +24,7 @@ from .logs import FailureLog, logger
 from .quota_text import QuotaLike, as_quotas, as_text
 from .quotas import Quota
 from .stores import ByStore, Store, store_of_limits
-from .stores.documents import MAX_BYTES, shared_time
+from .stores.documents import MAX_BYTES
 
 # Of the document.
 NAME, FORMAT = "overrides", 1
@@ -209,7 +209,7 @@ class Watch(BesideStore):
         self._document: Document = EMPTY
         self._content: bytes | None = None
         self._failures = FailureLog()
-        self.time = shared_time(store)
+        self._clock = store.clock or SystemClock()
         super().__init__(store)
 
     def reset(self) -> None:
@@ -232,8 +232,8 @@ class Watch(BesideStore):
 
     @property
     def now(self) -> float:
-        """The Unix time of the store, as of the last query."""
-        return self.time.now_us() / 1e6
+        """The Unix time, by which overrides begin and end."""
+        return self._clock.now_us() / 1e6
 
     def subscribe(self, subscriber: Any) -> None:
         """Notify a subscriber of each change, and of the overrides that already apply, while it lives.
@@ -273,7 +273,6 @@ class Watch(BesideStore):
         content = before = self._content
         if not self.in_process:
             with suppress(StoreError):  # the store logs it; the current overrides stay
-                await self.time.look()
                 content = await self.documents.read(NAME)
         if self._content is not before:  # this process has changed it meanwhile
             content = self._content
@@ -399,7 +398,6 @@ class Overrides:
         if seconds is not None and not (isinstance(seconds, (int, float)) and 0 < seconds <= LONGEST_LIFE):
             raise ValueError(f"seconds must be above 0 and at most 100 years, or None, not {seconds!r}: seconds=3600")
         name, override = checked_text(name), Override(checked_quota(quota), None, checked_by(by))
-        await self._watch.time.look()
         now = self._watch.now
         await self._change(name, replace(override, at=now, until=None if seconds is None else now + seconds), by)
 
@@ -433,8 +431,7 @@ class Overrides:
         await self.aclose()
 
     async def _read(self) -> tuple[bytes | None, Document]:
-        """The content of the document, and the parsed document. Queries the time of the store first."""
-        await self._watch.time.look()
+        """The content of the document, and the parsed document."""
         content = await self._store.documents.read(NAME)
         try:
             return content, unpacked(content)

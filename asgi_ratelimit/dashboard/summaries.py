@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from ..algorithms.take import State, decide, most_at_once, unused
 from ..buckets import key_in
+from ..clock import SystemClock
 from ..counts import HOURS, MINUTES, NONE, Numbers, Part, Recording, WaitTimes, added, counts_of, parts_of, recording_in
 from ..quotas import SECOND_US, InFlight, Quota
 from ..stores import Store, store_of_limits
-from ..stores.documents import shared_time
 
 # The minutes whose waits for the store are summed up.
 RECENT_MINUTES = 5
@@ -122,7 +122,7 @@ class Summaries:
     def __init__(self, store: Store | str) -> None:
         self._store = store = store_of_limits(store, "Summaries(store)")
         self._documents = store.documents
-        self._time = shared_time(store)
+        self._clock = store.clock or SystemClock()
         self._minutes: dict[int, dict[str, Part]] = {}
         self._hours: dict[int, dict[str, Part]] = {}
         self._reread = 0
@@ -130,8 +130,7 @@ class Summaries:
     async def read(self) -> Summary:
         """The summary of the hour up to now. Raises ``StoreError``."""
         counts_of(self._store).write_here()
-        await self._time.look()
-        now = self._time.now_us() / 1e6
+        now = self._clock.now_us() / 1e6
         self._reread += 1
         self._minutes = await self._renewed(self._minutes, int(now) // 60, MINUTES)
         self._hours = await self._renewed(self._hours, int(now) // 3600, HOURS)

@@ -57,9 +57,6 @@ class Documents(Protocol):
     async def write_part(self, name: str, part: str, content: bytes, *, seconds: float) -> None:
         """Replace one part, whatever it was. The others stay; all of them live ``seconds`` from now on."""
 
-    async def now_us(self) -> float:
-        """The time by which they expire, in microseconds since the Unix epoch."""
-
     async def aclose(self) -> None:
         """Close the connection of the running event loop, if there is one; a later call opens it again."""
 

@@ -1,4 +1,4 @@
-"""What processes on one store share beside the buckets: documents, which are small values, and the time."""
+"""What processes on one store share beside the buckets: documents, which are small values."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from types import NoneType
 from typing import Any, cast
 
 from ..buckets import escaped
-from ..clock import SystemClock, monotonic_us
 from ..quotas import SECOND_US
-from .base import ByStore, Store, lock
+from .base import lock
 
 # The largest content of a document, or of a part of one, in bytes; who writes one keeps to it.
 MAX_BYTES = 1024 * 1024
@@ -52,10 +51,6 @@ class MemoryDocuments:
         with lock:
             self._values[name] = {**self._living(name), part: content}, self._now_us() + seconds * SECOND_US
 
-    async def now_us(self) -> float:
-        """The time by which they expire, in microseconds since the Unix epoch."""
-        return self._now_us()
-
     async def aclose(self) -> None:
         """Do nothing: there is nothing to close."""
 
@@ -79,9 +74,6 @@ WRITE_PART = """
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 return redis.call('PEXPIRE', KEYS[1], ARGV[3])
 """
-
-# Replies the time in microseconds since the Unix epoch.
-TIME = "local time = redis.call('TIME') return time[1] * 1000000 + time[2]"
 
 
 class RedisDocuments:
@@ -119,40 +111,5 @@ class RedisDocuments:
         """Replace one part, whatever it was. The others stay; all of them live ``seconds`` from now on."""
         await self._call("EVAL", WRITE_PART, 1, self._key(name), part.encode(), content, math.ceil(seconds * 1000))
 
-    async def now_us(self) -> float:
-        """The time of the server, of one node of a cluster, in microseconds since the Unix epoch."""
-        return float(await self._call("EVAL", TIME, 1, self._key("time"), kind=int))
-
     def _key(self, name: str) -> str:
         return f"{self._prefix}:documents:{escaped(name)}"
-
-
-# The least microseconds between two comparisons of the clocks.
-LOOK_EVERY_US = 60_000_000.0
-
-
-class SharedTime:
-    """The time by the clock of a store, or by that of its server if the store has no clock of its own."""
-
-    def __init__(self, store: Store) -> None:
-        self._own_us = (store.clock or SystemClock()).now_us
-        self._documents = store.documents
-        self._is_elsewhere = not store.in_process and store.clock is None
-        self._ahead_us = 0.0
-        self._looked_us = -math.inf
-
-    def now_us(self) -> float:
-        """Microseconds since the Unix epoch."""
-        return self._own_us() + self._ahead_us
-
-    async def look(self) -> None:
-        """Compare both clocks, if that was not done within the last minute. Raises ``StoreError``."""
-        if not self._is_elsewhere or monotonic_us() - self._looked_us < LOOK_EVERY_US:
-            return
-        before_us, server_us = self._own_us(), await self._documents.now_us()
-        self._ahead_us = server_us - (before_us + self._own_us()) / 2.0
-        self._looked_us = monotonic_us()
-
-
-# The time that processes on a store share.
-shared_time: ByStore[SharedTime] = ByStore(SharedTime)

@@ -12,7 +12,7 @@ from tests.support.redis_server import RedisServer
 
 @pytest.fixture(autouse=True)
 def _undisturbed(unpublished: None, unwatched: None) -> None:
-    """What limiters count stays in this process, and nobody reads overrides or compares clocks."""
+    """What limiters count stays in this process, and nobody reads overrides."""
 
 
 @pytest.fixture

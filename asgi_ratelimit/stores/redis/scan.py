@@ -10,7 +10,6 @@ from typing import Any
 from ...algorithms.take import used_units
 from ...buckets import bucket, escaped, key_in, unescaped
 from ...quotas import SECOND_US
-from ..documents import TIME
 from .clients import Commands, RedisLike, server_of
 
 # Keys that Redis looks at for one call. Each that matches takes Redis a few microseconds.
@@ -68,7 +67,7 @@ class Scan:
         try:
             nodes = [None]
             if self._server.kind == "cluster":
-                await commands("EVAL", TIME, 1, f"{self._prefix}:")  # opens the client, which then knows its nodes
+                await commands("GET", f"{self._prefix}:")  # opens the client, which then knows its nodes
                 nodes = commands.connection.client.get_primaries()
             found = [each for node in nodes async for each in self._of_node(commands, node, pattern, most)]
             return list({each.bucket: each for each in found}.values())  # Redis may return a key several times
