@@ -195,20 +195,22 @@ class Repeating:
 
     It is done there whichever event loop or thread needs it, so that it outlives any of them. It is done by timers and
     short tasks: unlike a task that sleeps, nobody complains of them when a process ends. It ends when ``owner`` returns
-    ``None``. ``close`` closes what the work has opened there.
+    ``None``.
     """
 
     # Whether it was started, and has not ended; and whether a store does both.
     is_running = _is_attached = False
 
-    def __init__(self, owner: Callable[[], Any], close: Any) -> None:
+    def __init__(self, owner: Callable[[], Any]) -> None:
         self._owner = owner
-        self._close = close
         reset_now_and_in_child(self)
 
     async def run(self) -> float:
         """Do the work once; return the seconds until the next time, or infinity to end."""
         raise NotImplementedError
+
+    async def close(self) -> None:
+        """Close what the work has opened there; nothing, if a subclass says nothing else."""
 
     def start(self) -> None:
         """Begin, unless the work is done already. Thread-safe."""
@@ -239,7 +241,7 @@ class Repeating:
             seconds = math.inf if self._owner() is None else await self._once()
             if seconds == math.inf:
                 self.is_running = False
-                await self._close()
+                await self.close()
                 return
             if self._timer is not None:  # it was set before the work ended, and was started again
                 self._timer.cancel()
@@ -250,7 +252,7 @@ class Repeating:
         async with self._turn:  # what is under way comes to its end
             await self._once()
             if not self.is_running:  # nobody has started it again
-                await self._close()
+                await self.close()
 
     async def _once(self) -> float:
         try:
@@ -261,7 +263,7 @@ class Repeating:
 
 
 class BesideStore(Repeating):
-    """Work on the documents of a store, which is not kept alive, while an event loop uses it.
+    """Work on a store, often on its documents, while an event loop uses it. The store is not kept alive.
 
     Attributes that the work needs have to be there before: it may begin at once.
     """
@@ -269,9 +271,13 @@ class BesideStore(Repeating):
     def __init__(self, store: Any) -> None:
         self.documents: Any = store.documents
         self.in_process = store.in_process
-        super().__init__(ref(store), self.documents.aclose)
+        super().__init__(ref(store))
         self._is_attached = hasattr(store, "attach")
         if self._is_attached:
             store.attach(self)
         elif not self.in_process:
             self.start()
+
+    async def close(self) -> None:
+        """Close the connection of the documents."""
+        await self.documents.aclose()

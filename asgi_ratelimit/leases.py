@@ -17,11 +17,10 @@ from dataclasses import replace
 from functools import partial
 from random import random
 from typing import cast
-from weakref import ref
 
 from .algorithms.in_flight import ENDS, HOLDS, LOOK_US, WAITS, InFlightState, has_place
 from .algorithms.take import State, place_of
-from .background import Repeating, background_loop, keep, run_in_place
+from .background import BesideStore, background_loop, keep, run_in_place
 from .buckets import DEFAULT_NAME
 from .clock import monotonic_us
 from .decision import Decision, Take, is_outage
@@ -53,15 +52,12 @@ def leases_in(decision: Decision, actual: float = HOLDS) -> list[Settlement]:
     ]
 
 
-class Leases(Repeating):
+class Leases(BesideStore):
     """The leases of this process on one store. Thread-safe; a forked child has none of its parent's."""
 
     def __init__(self, store: Store) -> None:
-        self._in_process = store.in_process
-        super().__init__(ref(store), self._stop)
-        self._is_attached = hasattr(store, "attach")
+        super().__init__(store)
         if self._is_attached:
-            store.attach(self)  # type: ignore[attr-defined]  # as every store that has it
             store.count_in_outages(self.held_of, self._try_soon)  # type: ignore[attr-defined]  # it is on a server
 
     def reset(self) -> None:
@@ -98,7 +94,7 @@ class Leases(Repeating):
     def release(self, decision: Decision) -> None:
         """Give the places of a decision back, once; on a server, in the next batch, and nobody waits for that."""
         ends = [] if self._owner() is None else self.ends_of(decision.id)  # a store that is gone needs nothing back
-        if self._in_process or not ends:
+        if self.in_process or not ends:
             run_in_place(settle_all(cast("Store", self._owner()), ends))
         elif (loop := _get_running_loop()) is not None:
             keep(self._owner(), loop.create_task(self._return({decision.id: ends}))).add_done_callback(self._try_soon)
@@ -120,7 +116,7 @@ class Leases(Repeating):
         ends, *_ = self._held.pop(identity, ([], 0.0, None))
         for each in ends:
             each.actual = ENDS  # in a renewal that is not sent yet, too
-        if ends and (self._is_renewing or not self._in_process):  # else nothing can fail
+        if ends and (self._is_renewing or not self.in_process):  # else nothing can fail
             self._ended[identity] = ends, monotonic_us() + LEASE_US
         return ends
 
@@ -189,7 +185,7 @@ class Leases(Repeating):
         self.is_running = self.is_running or self._has_sent
         await super().end()
 
-    async def _stop(self) -> None:
+    async def close(self) -> None:
         """Close the connection of the background loop; begin again if something is held, since the last run ended."""
         leave = getattr(self._owner(), "leave", None)
         if self._has_sent and leave is not None:

@@ -281,7 +281,7 @@ class LimitsFile(Repeating):
     """
 
     def __init__(self, path: str | os.PathLike[str], of_program: Options) -> None:
-        super().__init__(lambda: None, _nothing_to_close)
+        super().__init__(lambda: None)
         self._path = path
         self._of_program = of_program
         # The content at the last look, and that which was read; or the reason why there is none
@@ -345,7 +345,3 @@ class LimitsFile(Repeating):
         if all(line.strip()[:1] in ("", "#") for line in content.splitlines()):
             raise ConfigurationError(f'{self._path} is empty, or has nothing but comments: quota = "100/minute"')
         return content
-
-
-async def _nothing_to_close() -> None:
-    """A file is closed as soon as it is read."""

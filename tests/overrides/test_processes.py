@@ -100,7 +100,7 @@ class Work(Repeating):
     runs = closed = 0
 
     def __init__(self) -> None:
-        super().__init__(lambda: self, self.close)
+        super().__init__(lambda: self)
 
     async def run(self) -> float:
         self.runs += 1
