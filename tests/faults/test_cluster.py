@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.overriding import until_back
 from tests.support.redis_cluster import RedisCluster, asked, has_all_writes, is_primary, slot_of, wait_until
 from tests.support.server import HOST
 from tests.support.trial import QUOTA, Trial, frozen, require_times_to_live
@@ -21,23 +22,9 @@ def cluster() -> Iterator[RedisCluster]:
         yield own
 
 
-def key_on(cluster: RedisCluster, at: int) -> str:
-    """A key of one of the primaries."""
-    return next(key for key in map(str, range(1_000)) if cluster.owner(slot_of(key)) is cluster.primaries[at])
-
-
-async def until_back(tried: Trial, key: str) -> None:
-    """Return when the cluster decides takes of a key again; each of them costs almost nothing."""
-    for _ in range(1_000):
-        if not (await tried.limiter.rate_limit(key, 0.0001)).degraded:
-            return
-        await asyncio.sleep(0.02)
-    raise TimeoutError("the cluster does not come back")
-
-
 async def test_a_slot_that_moves_under_traffic(cluster: RedisCluster) -> None:
     """The states move with it, and exactly as many pass as the quota has."""
-    key = key_on(cluster, 0)
+    key = cluster.keys_on(0)[0]
     source, target, slot = cluster.primaries[0], cluster.primaries[1], slot_of(key)
     tried = Trial.on(cluster.url)
     async with tried.limiter:
@@ -59,7 +46,7 @@ async def test_a_slot_that_moves_under_traffic(cluster: RedisCluster) -> None:
 
 async def test_a_primary_that_is_killed(cluster: RedisCluster, caplog: pytest.LogCaptureFixture) -> None:
     """What this process admits until its replica has taken over is charged there."""
-    gone, well = key_on(cluster, 0), key_on(cluster, 1)
+    gone, well = cluster.keys_on(0)[0], cluster.keys_on(1)[0]
     tried = Trial.on(cluster.url)
     async with tried.limiter:
         await tried.takes(8, gone)
@@ -69,7 +56,7 @@ async def test_a_primary_that_is_killed(cluster: RedisCluster, caplog: pytest.Lo
         assert all(d.degraded for d in await tried.takes(7, gone))
         assert not any(d.degraded for d in await tried.takes(7, well))
         wait_until(lambda: is_primary(cluster.replicas[0]))
-        await until_back(tried, gone)
+        await until_back(tried.limiter, gone, 0.0001)
         await tried.takes(30, gone)
         await tried.takes(30, well)
         assert QUOTA.burst - 1 <= tried.admitted(gone) <= QUOTA.burst  # fractions of a unit were taken, too
@@ -82,7 +69,7 @@ async def test_a_primary_that_is_killed(cluster: RedisCluster, caplog: pytest.Lo
 
 async def test_a_cluster_with_a_missing_node(cluster: RedisCluster, caplog: pytest.LogCaptureFixture) -> None:
     """All other nodes refuse to serve: this process decides until the node is back."""
-    keys = [key_on(cluster, at) for at in range(3)]
+    keys = [cluster.keys_on(at)[0] for at in range(3)]
     tried = Trial.on(cluster.url)
     async with tried.limiter:
         for key in keys:
@@ -93,7 +80,7 @@ async def test_a_cluster_with_a_missing_node(cluster: RedisCluster, caplog: pyte
                 assert all(d.degraded for d in await tried.takes(7, key))
         wait_until(lambda: b"cluster_state:ok" in asked(cluster.primaries[0], "CLUSTER", "INFO"))
         for key in keys:
-            await until_back(tried, key)
+            await until_back(tried.limiter, key, 0.0001)
             await tried.takes(30, key)
             # what the frozen node did later counts twice
             assert QUOTA.burst - 1 - 7 <= tried.admitted(key) <= QUOTA.burst

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from itertools import product
 
 import pytest
 
-from asgi_ratelimit import Decision, FixedWindow, Limiter, Quota, RedisStore, RollingWindow, TokenBucket
+from asgi_ratelimit import FixedWindow, Limiter, Quota, RedisStore, RollingWindow, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
+from tests.support.overriding import until_async, until_back
 from tests.support.proxy import Proxy
 from tests.support.redis_server import RedisServer
-from tests.support.trial import BACK_WITHIN, PATIENT
+from tests.support.trial import PATIENT
 
 pytestmark = pytest.mark.anyio
 
@@ -26,27 +27,6 @@ KINDS: list[Callable[[float], Quota]] = [
 EACH_KIND = pytest.mark.parametrize("kind", KINDS, ids=["bucket", "fixed", "rolling"])
 
 
-async def until_degraded(take: Callable[[], Awaitable[Decision]]) -> None:
-    """Take until the store is out."""
-    for _ in range(BACK_WITHIN * 100):
-        if (await take()).degraded:
-            return
-        await asyncio.sleep(0.01)
-    raise TimeoutError("the store does not go out")
-
-
-async def units_until_back(take: Callable[[], Awaitable[Decision]]) -> float:
-    """Take until Redis has decided; returns the units that were granted."""
-    granted = 0.0
-    for _ in range(BACK_WITHIN * 100):
-        decision = await take()
-        granted += decision.granted
-        if not decision.degraded:
-            return granted
-        await asyncio.sleep(0.01)
-    raise TimeoutError("the store does not come back")
-
-
 @pytest.mark.parametrize("quota", ["10/minute", "10/minute fixed", "20/minute rolling"])
 async def test_a_client_below_its_limit(line: Proxy, server: RedisServer, quota: str) -> None:
     """It keeps going: what has come back during the outage is not charged at its end."""
@@ -54,12 +34,12 @@ async def test_a_client_below_its_limit(line: Proxy, server: RedisServer, quota:
     async with Limiter(quota, store=RedisStore(line.url, timeout=PATIENT, clock=clock)) as limiter:
         await limiter.rate_limit("other", 0.001)
         line.cut()
-        await until_degraded(lambda: limiter.rate_limit("other", 0.001))
+        await until_back(limiter, is_out=True)
         for _ in range(100):
             assert (await limiter.rate_limit("key")).allowed
             clock.advance(9.0)
         line.target = server.port
-        await units_until_back(lambda: limiter.rate_limit("other", 0.001))
+        await until_back(limiter)
         for _ in range(20):
             decision = await limiter.rate_limit("key")
             assert (decision.allowed, decision.degraded) == (True, False)
@@ -77,7 +57,7 @@ async def test_the_first_takes_of_all_keys(line: Proxy, server: RedisServer) -> 
     first, *_ = cases
     await first[0].rate_limit("other", 0.1)
     line.cut()
-    await until_degraded(lambda: first[0].rate_limit("other", 0.01))
+    await until_back(first[0], is_out=True)
     granted = [0.0] * len(cases)
 
     async def take(at: int) -> bool:
@@ -90,10 +70,11 @@ async def test_the_first_takes_of_all_keys(line: Proxy, server: RedisServer) -> 
         for _ in range(int(limit / cost)):
             assert await take(at)
     line.target = server.port
-    for _ in range(BACK_WITHIN * 100):
-        if not any(await asyncio.gather(*map(take, range(len(cases))))):
-            break
-        await asyncio.sleep(0.01)
+
+    async def are_back() -> bool:
+        return not any(await asyncio.gather(*map(take, range(len(cases)))))
+
+    await until_async(are_back)
     assert granted == [int(limit / cost) * cost for _, limit, _, cost in cases]
     await store.aclose()
 
@@ -104,10 +85,10 @@ async def test_an_operation_after_the_outage(line: Proxy, server: RedisServer, k
     async with Limiter(kind(LIMIT), store=RedisStore(line.url, timeout=PATIENT)) as limiter:
         await limiter.rate_limit("other")
         line.cut()
-        await until_degraded(lambda: limiter.rate_limit("other"))
+        await until_back(limiter, is_out=True)
         assert (await limiter.rate_limit("key", 4, operation="id")).degraded
         line.target = server.port
-        await units_until_back(lambda: limiter.rate_limit("other", 0.001))
+        await until_back(limiter)
         for _ in range(3):
             decision = await limiter.rate_limit("key", 4, operation="id")
             assert (decision.allowed, decision.repeated) == (True, True)

@@ -20,7 +20,7 @@ from asgi_ratelimit.leases import leases_of
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import Peer, ask, http, ok
 from tests.support.export_app import LIMIT, NAME
-from tests.support.overriding import until, until_async
+from tests.support.overriding import until, until_async, until_back
 from tests.support.proxy import Proxy
 from tests.support.redis_server import RedisServer
 from tests.support.server import Uvicorn
@@ -170,13 +170,9 @@ async def test_a_place_that_was_given_back_between_two_outages(line: Proxy, serv
     """It is free in the second one, too, which it is held in by nobody."""
     async with Limiter("1 at once", store=RedisStore(line.url, timeout=PATIENT)) as limiter:
         other = Limiter("1000/s", store=limiter.store, name="other")
-
-        async def is_back() -> bool:
-            return not (await other.rate_limit("key")).degraded
-
         for _ in range(2):
             line.cut()
             async with limiter.hold("key", max_delay=0) as held:
                 assert held.degraded
                 line.target = server.port
-                await until_async(is_back)
+                await until_back(other)

@@ -72,6 +72,14 @@ class RedisCluster:
         """The primary that had a slot at the start."""
         return self.primaries[min(slot // (SLOTS // 3), 2)]
 
+    def keys_on(self, at: int, count: int = 1) -> list[str]:
+        """Keys in different slots of one primary."""
+        slots: dict[int, str] = {}
+        for key in (f"key-{number}" for number in range(10_000)):
+            if self.owner(slot_of(key)) is self.primaries[at]:
+                slots.setdefault(slot_of(key), key)
+        return list(slots.values())[:count]
+
     def move(self, slot: int, target: ClusterNode) -> None:
         """Move a slot for good; no key must be in it."""
         for node in self.primaries:

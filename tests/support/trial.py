@@ -16,7 +16,7 @@ from typing import Any
 from asgi_ratelimit import Decision, Limiter, RedisStore, TokenBucket
 from asgi_ratelimit.background import background_loop
 from asgi_ratelimit.logs import logger
-from tests.support.overriding import until
+from tests.support.overriding import until, until_async
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
 
@@ -25,7 +25,6 @@ QUOTA = TokenBucket(20, 86_400)  # a unit comes back in more than an hour
 PATIENT = 30.0
 # Seconds that an answer may be late because the machine is busy.
 GRACE = 15.0
-BACK_WITHIN = 60
 
 
 @dataclass
@@ -66,11 +65,10 @@ class Trial:
         await self._until(lambda decision: not decision.degraded)
 
     async def _until(self, is_so: Callable[[Decision], bool]) -> None:
-        for _ in range(BACK_WITHIN * 100):
-            if is_so(await self.take(f"probe {len(self.decisions)}")):
-                return
-            await asyncio.sleep(0.01)
-        raise TimeoutError("the store does not come back")
+        async def has_come() -> bool:
+            return is_so(await self.take(f"probe {len(self.decisions)}"))
+
+        await until_async(has_come)
 
 
 @asynccontextmanager
@@ -128,7 +126,8 @@ async def trial(source: Any, *servers: RedisServer, outages: int = 1, **options:
     assert transitions(handler.buffer) == ["ERROR", "WARNING"] * outages, messages
     assert any(decision.degraded for decision in tried.decisions) == (outages > 0)
     require_times_to_live(*servers)
-    await until(lambda: all(map(le, _leftovers(servers), before)))  # what others left may have gone in between
+    # A server notices only after a while that a client has gone; what others left may have gone in between
+    await until(lambda: all(map(le, _leftovers(servers), before)))
 
 
 def transitions(records: Sequence[logging.LogRecord]) -> list[str]:

@@ -17,7 +17,7 @@ from asgi_ratelimit.stores.redis.nodes import MOST_CONNECTIONS
 from asgi_ratelimit.stores.redis.scan import Scan
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.overriding import until_async
-from tests.support.redis_cluster import RedisCluster, asked, script_calls, slot_of
+from tests.support.redis_cluster import RedisCluster, asked, script_calls
 from tests.support.trial import connections_of
 
 pytestmark = pytest.mark.anyio
@@ -38,18 +38,6 @@ async def open_on(cluster: RedisCluster, **options: Any) -> AsyncIterator[RedisS
     store = RedisStore(cluster.url, **{"timeout": 30, "on_error": "deny", **options})
     yield store
     await store.aclose()
-
-
-def keys_on(cluster: RedisCluster, at: int, count: int = 1) -> list[str]:
-    """Keys in different slots of one primary."""
-    slots: dict[int, str] = {}
-    for number in range(10_000):
-        slot = slot_of(f"key-{number}")
-        if cluster.owner(slot) is cluster.primaries[at]:
-            slots.setdefault(slot, f"key-{number}")
-        if len(slots) == count:
-            return list(slots.values())
-    raise AssertionError("there are not that many")
 
 
 def on_all(cluster: RedisCluster, *command: Any) -> None:
@@ -77,7 +65,7 @@ async def left(store: RedisStore, quota: Any, key: str) -> int:
 
 async def test_a_limit_holds_on_every_node(store: RedisStore, cluster: RedisCluster) -> None:
     """Keys are spread over the nodes, and each has its own bucket."""
-    keys = [keys_on(cluster, at)[0] for at in range(3)]
+    keys = [cluster.keys_on(at)[0] for at in range(3)]
     decisions = {key: await asyncio.gather(*[take(store, *of(key, HOURLY)) for _ in range(15)]) for key in keys}
     assert {key: sum(d.allowed for d in each) for key, each in decisions.items()} == dict.fromkeys(keys, 10)
     assert all(calls(cluster))
@@ -100,7 +88,7 @@ async def test_a_client_can_be_given(cluster: RedisCluster) -> None:
 
 async def test_a_batch_is_one_packet_for_each_node(store: RedisStore, cluster: RedisCluster) -> None:
     """It has one call for each slot."""
-    keys = keys_on(cluster, 0, 10)
+    keys = cluster.keys_on(0, 10)
     await take(store, *of(keys[0], HOURLY))  # which reads the topology, and loads the script
     before = calls(cluster)
     await asyncio.gather(*[take(store, *of(key, HOURLY)) for key in keys for _ in range(3)])
@@ -111,7 +99,7 @@ async def test_a_batch_is_one_packet_for_each_node(store: RedisStore, cluster: R
 
 async def test_calls_for_hundreds_of_slots_need_few_connections(store: RedisStore, cluster: RedisCluster) -> None:
     """A batch has one call for each slot, and Redis decides all of them."""
-    decisions = await asyncio.gather(*[take(store, *of(key, HOURLY)) for key in keys_on(cluster, 0, 300)])
+    decisions = await asyncio.gather(*[take(store, *of(key, HOURLY)) for key in cluster.keys_on(0, 300)])
     assert not any(decision.degraded for decision in decisions)
     assert connections_of(cluster.primaries[0]) <= MOST_CONNECTIONS + 4  # others ask what is where
 
@@ -124,7 +112,7 @@ async def test_a_connection_that_a_node_closes_while_it_is_idle(
     """The next take opens another one, and Redis decides it; so does a single command. One may not close in time."""
     monkeypatch.setattr(nodes, "LONGEST_IDLE_S", -1.0)
     monkeypatch.setattr(clients, "LONGEST_IDLE_S", -1.0)
-    charges = of(keys_on(cluster, 0)[0], HOURLY)
+    charges = of(cluster.keys_on(0)[0], HOURLY)
     await take(store, *charges)  # which reads the topology, over connections that are older than its node here
     monkeypatch.setattr(nodes, "LONGEST_IDLE_S", longest)
     for _ in range(times):
@@ -164,7 +152,7 @@ async def test_an_opening_that_ends_too_late_leaves_nothing(
 
 async def test_a_command_that_fails_leaves_nothing(store: RedisStore, cluster: RedisCluster) -> None:
     """No connection to a node that answers, either: Python complains of those, which fails a test."""
-    gone, well = [of(keys_on(cluster, at)[0], HOURLY) for at in range(2)]
+    gone, well = [of(cluster.keys_on(at)[0], HOURLY) for at in range(2)]
     await store.reset([*gone, *well])
     await asyncio.to_thread(asked, cluster.primaries[0], "CLIENT", "KILL", "TYPE", "normal")
     with pytest.raises(StoreUnavailable):
@@ -175,7 +163,7 @@ async def test_a_command_that_fails_leaves_nothing(store: RedisStore, cluster: R
 
 async def test_keys_in_several_slots_are_all_or_nothing(store: RedisStore, cluster: RedisCluster) -> None:
     """What one node grants is given back where another one refuses, which leaves no keys."""
-    own, shared = keys_on(cluster, 0)[0], keys_on(cluster, 2)[0]
+    own, shared = cluster.keys_on(0)[0], cluster.keys_on(2)[0]
     decisions = [await take(store, *of(own, HOURLY), *of(shared, SHARED)) for _ in range(8)]
     assert [d.allowed for d in decisions] == [True] * 5 + [False] * 3
     assert (decisions[-1].quota, [state.remaining for state in decisions[-1].states]) == (SHARED, [5, 0])
@@ -186,7 +174,7 @@ async def test_keys_in_several_slots_are_all_or_nothing(store: RedisStore, clust
 
 async def test_a_refusal_is_remembered(store: RedisStore, cluster: RedisCluster) -> None:
     """The denial cache answers also for a take with keys in several slots."""
-    own, shared = keys_on(cluster, 0)[0], keys_on(cluster, 2)[0]
+    own, shared = cluster.keys_on(0)[0], cluster.keys_on(2)[0]
     for _ in range(6):
         await take(store, *of(own, HOURLY), *of(shared, SHARED))
     before = calls(cluster)
@@ -197,7 +185,7 @@ async def test_a_refusal_is_remembered(store: RedisStore, cluster: RedisCluster)
 
 async def test_a_refund_and_a_reset_reach_every_node(store: RedisStore, cluster: RedisCluster) -> None:
     """Each charge is given back, or charged more, where it was booked; then all buckets are as never used."""
-    own, shared = keys_on(cluster, 0)[0], keys_on(cluster, 2)[0]
+    own, shared = cluster.keys_on(0)[0], cluster.keys_on(2)[0]
     limiter = Limiter(HOURLY, store=store)
     first, second = [await limiter.take([*of(own, HOURLY), *of(shared, SHARED)]) for _ in range(2)]
     await limiter.refund(first)
@@ -211,7 +199,7 @@ async def test_a_refund_and_a_reset_reach_every_node(store: RedisStore, cluster:
 async def test_a_paced_take_over_several_slots_is_not_booked_ahead(cluster: RedisCluster, max_wait: float) -> None:
     """It is refused with the longest wait of its parts, charges nothing, and is granted after that wait."""
     clock = SteppedClock()
-    own, shared = keys_on(cluster, 0)[0], keys_on(cluster, 2)[0]
+    own, shared = cluster.keys_on(0)[0], cluster.keys_on(2)[0]
     slow, quick = TokenBucket(1, 1, burst=1, name="slow"), TokenBucket(10, 1, burst=1, name="quick")
     async with open_on(cluster, clock=clock) as store:
         both = *of(own, slow), *of(shared, quick)
@@ -240,7 +228,7 @@ async def test_closing_charges_each_node_with_what_was_admitted_without_it(
 ) -> None:
     """As on one Redis, also where no take comes after the outage, and on an event loop that knows no node."""
     monkeypatch.setattr(nodes, "REPAID_TOGETHER", 1)
-    keys = [keys_on(cluster, at)[0] for at in range(3)]
+    keys = [cluster.keys_on(at)[0] for at in range(3)]
     async with open_on(cluster, on_error="local") as store, open_on(cluster) as other:
         assert not (await take(store, *[Charge(HOURLY, key) for key in keys])).degraded
         on_all(cluster, "CONFIG", "SET", "maxmemory", 1)
@@ -252,7 +240,7 @@ async def test_closing_charges_each_node_with_what_was_admitted_without_it(
 
 async def test_an_idle_event_loop_charges_nodes_that_it_has_just_come_to_know(cluster: RedisCluster) -> None:
     """The cluster was out before it had said which node has what."""
-    keys = [keys_on(cluster, at)[0] for at in range(3)]
+    keys = [cluster.keys_on(at)[0] for at in range(3)]
     async with open_on(cluster, on_error="local") as store, open_on(cluster) as other:
 
         async def are_charged() -> bool:
@@ -269,7 +257,7 @@ async def test_a_failure_in_the_middle_of_a_batch(
 ) -> None:
     """It concerns only the takes that have met it: those that were carried out before are not charged a second time."""
     monkeypatch.setattr(outage, "RETRY_EVERY_US", 0.0)
-    well, ill = keys_on(cluster, 0, 2)
+    well, ill = cluster.keys_on(0, 2)
     async with open_on(cluster, on_error="local") as store:
         await take(store, *of("other", HOURLY))
         on_all(cluster, "ACL", "SETUSER", "default", "resetkeys", f"~*{{{well}}}*", "~*{other}*")
@@ -286,7 +274,7 @@ async def test_a_failure_in_the_middle_of_a_batch(
 async def test_one_of_two_slots_fails(cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch, on_error: str) -> None:
     """The whole take is decided without the store, and what one node has taken already goes back."""
     monkeypatch.setattr(outage, "RETRY_EVERY_US", 0.0)
-    well, ill = keys_on(cluster, 0, 2)
+    well, ill = cluster.keys_on(0, 2)
     async with open_on(cluster, on_error=on_error) as store:
         await take(store, *of("other", HOURLY))
         on_all(cluster, "ACL", "SETUSER", "default", "resetkeys", f"~*{{{well}}}*", "~*{other}*")
@@ -303,7 +291,7 @@ async def test_a_reset_beside_a_refused_take_over_several_slots(
     cluster: RedisCluster, store: RedisStore, iterations: int
 ) -> None:
     """A bucket that is reset before its refusal is known is not refused, whichever of the two is sent first."""
-    full, well = keys_on(cluster, 0)[0], keys_on(cluster, 1)[0]
+    full, well = cluster.keys_on(0)[0], cluster.keys_on(1)[0]
     await take(store, *of(full, SHARED, cost=5))
     taking = asyncio.ensure_future(take(store, *of(full, SHARED), *of(well, SHARED)))
     for _ in range(iterations):
@@ -315,7 +303,7 @@ async def test_a_reset_beside_a_refused_take_over_several_slots(
 
 async def test_a_caller_that_gives_up_in_the_middle_of_a_refusal(cluster: RedisCluster) -> None:
     """What other keys have given is given back all the same."""
-    full, well = keys_on(cluster, 0)[0], keys_on(cluster, 1)[0]
+    full, well = cluster.keys_on(0)[0], cluster.keys_on(1)[0]
     async with open_on(cluster) as store:
         await take(store, *of(full, SHARED, cost=5))
         for iterations in range(20):

@@ -13,9 +13,10 @@ from types import SimpleNamespace
 import pytest
 from redis.asyncio import Sentinel
 
-from asgi_ratelimit import Limiter, StoreUnavailable
+from asgi_ratelimit import StoreUnavailable
 from tests.stores.redis import limiters
 from tests.stores.redis.connection.test_connecting import copy, self_signed, tls_in_front_of
+from tests.support.overriding import until_back
 from tests.support.proxy import listening
 from tests.support.redis_cluster import RedisSentinel, asked, is_in_step, is_primary, wait_until
 from tests.support.redis_server import RedisServer
@@ -88,15 +89,6 @@ async def test_a_replica_that_takes_over(watched: Watched, caplog: pytest.LogCap
         await until_back(limiter)
         assert (await limiter.rate_limit("key")).remaining < 9
     assert transitions(caplog.records) == ["ERROR", "WARNING"]
-
-
-async def until_back(limiter: Limiter) -> None:
-    """Return when Redis decides again."""
-    for _ in range(300):
-        if not (await limiter.rate_limit("probe")).degraded:
-            return
-        await asyncio.sleep(0.05)
-    pytest.fail("Redis does not come back")
 
 
 async def test_a_service_that_no_sentinel_watches(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:

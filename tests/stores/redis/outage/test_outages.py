@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 import redis
 
-from asgi_ratelimit import Blocks, FixedWindow, Limiter, Quota, RollingWindow, StoreUnavailable, TokenBucket
+from asgi_ratelimit import Blocks, FixedWindow, Quota, RollingWindow, StoreUnavailable, TokenBucket
 from asgi_ratelimit.hooks import StoreCall
 from asgi_ratelimit.testing import SteppedClock
 from tests.stores.redis.limiters import limiter_on
-from tests.support.overriding import until_async
+from tests.support.overriding import until, until_async, until_back
 from tests.support.proxy import Proxy
 from tests.support.redis_server import RedisServer
 
@@ -88,23 +88,11 @@ async def test_a_server_that_goes_and_comes_back(caplog: pytest.LogCaptureFixtur
         for _ in range(2):
             assert {(await limiter.rate_limit("key", 0.1)).degraded for _ in range(5)} == {True}
             with server:
-                await until_served(limiter)
+                await until_back(limiter, "key")
                 assert {(await limiter.rate_limit("key", 0.1)).degraded for _ in range(5)} == {False}
         assert (await limiter.rate_limit("key", 0.1)).degraded
     levels = [record.levelno for record in caplog.records if record.name == "asgi_ratelimit"]
     assert levels == [logging.ERROR, logging.WARNING] * 2 + [logging.ERROR]
-
-
-async def until_served(limiter: Limiter, *, looks: bool = False) -> None:
-    """Take until Redis decides again; it is probed ten times a second."""
-    for _ in range(1_000):
-        with suppress(StoreUnavailable):
-            if looks:
-                await limiter.peek("key")
-        if not (await limiter.rate_limit("key", 0.001)).degraded:
-            return
-        await asyncio.sleep(0.01)
-    pytest.fail("Redis is not probed again")
 
 
 @pytest.mark.parametrize("looks", [False, True])
@@ -117,7 +105,14 @@ async def test_a_full_redis_that_has_room_again(server: RedisServer, on_error: s
     async with limiter_on(server.url, on_error=on_error) as limiter:
         with full(server):
             assert (await limiter.rate_limit("key", 0.001)).degraded
-        await until_served(limiter, looks=looks)
+
+        async def is_back() -> bool:
+            if looks:
+                with suppress(StoreUnavailable):
+                    await limiter.peek("key")
+            return not (await limiter.rate_limit("key", 0.001)).degraded
+
+        await until_async(is_back)
 
 
 async def test_a_second_settlement_does_not_overtake_one_that_waits(server: RedisServer) -> None:
@@ -126,15 +121,14 @@ async def test_a_second_settlement_does_not_overtake_one_that_waits(server: Redi
         decision = await limiter.rate_limit("key", 1)
         with full(server):
             await limiter.settle(decision, 5)
-        left: list[float] = []
-        for _ in range(1_000):
+
+        async def is_settled() -> bool:
             await limiter.settle(decision, 0)
             with suppress(StoreUnavailable):
-                left = [state.remaining for state in (await limiter.peek("key")).states]
-            if left == [4, 4]:
-                return
-            await asyncio.sleep(0.01)
-        pytest.fail(f"{left} are left")
+                return [state.remaining for state in (await limiter.peek("key")).states] == [4, 4]
+            return False
+
+        await until_async(is_settled)
 
 
 class BlackHole(Proxy):
@@ -160,11 +154,12 @@ async def test_a_refund_whose_caller_is_gone(server: RedisServer, delays: tuple[
                 refund.cancel()
             assert (await taking).degraded == bool(proxy.delay)
         proxy.delay = 0.0
-        for _ in range(1_000):
-            await until_served(limiter)
-            if [state.remaining for state in (await limiter.peek("ann")).states] == [9, 9]:
-                return
-        pytest.fail("it is lost")
+
+        async def is_carried_out() -> bool:
+            await until_back(limiter, "key")
+            return [state.remaining for state in (await limiter.peek("ann")).states] == [9, 9]
+
+        await until_async(is_carried_out)
 
 
 async def test_a_reset_forgets_what_was_taken_in_an_outage(server: RedisServer) -> None:
@@ -190,7 +185,7 @@ async def test_a_ticket_of_an_outage_gives_nothing_back_that_others_have_taken(s
         await limiter.rate_limit("key")
         with full(server):
             ticket = await limiter.reserve("key", 3)
-        await until_served(limiter)
+        await until_back(limiter, "key")
         await limiter.cancel(ticket)
         assert (await limiter.peek("key")).remaining == 5
         assert not await limiter.redeem(ticket)
@@ -224,15 +219,9 @@ async def test_who_takes_nothing_is_not_refused_by_an_outage_that_is_over(
         limiter.store.observe(SimpleNamespace(store_called=calls.append))
         server.stop()
         assert not await limiter.rate_limit("key")
-        for _ in range(1_000):
-            if len(calls) == 2:  # a trial has failed, too
-                break
-            await asyncio.sleep(0.01)
+        await until(lambda: len(calls) == 2)  # a trial has failed, too
         server.start()
-        for _ in range(1_000):
-            if "is back" in caplog.text:
-                break
-            await asyncio.sleep(0.01)
+        await until(lambda: "is back" in caplog.text)
         assert await limiter.rate_limit("key")
 
 
@@ -266,5 +255,5 @@ async def test_a_block_by_hand_that_fails_in_an_outage_does_not_come_later(serve
         blocks = Blocks(store=limiter.store, name="login")
         with full(server), pytest.raises(StoreUnavailable, match="'key' is not blocked"):
             await blocks.block("key", "1 hour")
-        await until_served(limiter)
+        await until_back(limiter, "key")
         assert await blocks.blocked_for("key") == 0.0
