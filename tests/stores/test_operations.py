@@ -99,7 +99,7 @@ async def test_an_operation_that_another_version_sends_again(
 ) -> None:
     """It gets the decision of the first one, and what that one settles is given back once, under both versions."""
     clock.move_to(3_600_000.0)
-    before, after = OutboundLimiter(old, 0.0, store=store), OutboundLimiter(new, 0.0, store=store)
+    before, after = (OutboundLimiter(each, 0.0, None, "default", store=store) for each in (old, new))
     free = await remaining_units(before), await remaining_units(after)
     decision = await before.rate_limit("key", 4, operation="id")
     if resent:

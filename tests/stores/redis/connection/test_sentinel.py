@@ -59,7 +59,7 @@ async def test_the_primary_that_the_sentinels_report(watched: Watched) -> None:
     """The buckets are there; a sentinel that does not answer is skipped in time for the next."""
     url = watched.sentinel.url
     async with listening(silent) as port, limiter_on(url.replace("//", f"//{HOST}:{port},"), timeout=1.0) as limiter:
-        await until_back(limiter)
+        await until_back(limiter, cost=1)
     async with limiter_on(url.replace("//", f"//{HOST}:1,")) as limiter:
         decisions = await asyncio.gather(*[limiter.rate_limit("key") for _ in range(15)])
     assert sum(d.allowed for d in decisions) == 10
