@@ -32,8 +32,8 @@ MOST_WEIGHT = 512
 # As how many charges a rolling window counts that has as many parts as slots can be booked for.
 LONG_WINDOW = MOST_BOOKED // BUCKETS_OF_ONE
 
-# Seconds between two trials where nobody takes anything.
-IDLE_RETRY_S = 1.0
+# Seconds until a trial where nobody takes anything; after each that fails it is twice as long, up to the second number.
+IDLE_RETRY_S, LONGEST_IDLE_RETRY_S = 1.0, 8.0
 
 # The number of entries of the outage ledger that are sent at a time.
 REPAID_TOGETHER = 60
@@ -96,12 +96,15 @@ class Node(GroupCommit[Action, Answer]):
         if self.breaker.begin_call():
             keep(self, self.submit(Settlement(charge, NOTHING, 0.0, randbits(52), token=1)))
 
-    def try_again(self, charge: Charge) -> None:
+    def try_again(self, charge: Charge, waited_s: float) -> None:
         """While Redis is out, try also where nobody takes anything: the outage ledger may have entries for it."""
         self._next_trial = None
         if self.breaker.is_open:
             self._try_anew(charge)
-            self._next_trial = self._loop.call_later(IDLE_RETRY_S, _try_again, ref(self), charge)
+            self._try_later(charge, min(2 * waited_s, LONGEST_IDLE_RETRY_S))
+
+    def _try_later(self, charge: Charge, delay_s: float) -> None:
+        self._next_trial = self._loop.call_later(delay_s, _try_again, ref(self), charge, delay_s)
 
     def instead(self, action: Action, error: BaseException) -> Answer | BaseException:
         """The decision of the outage on a take that Redis did not answer; the error for anything else.
@@ -111,7 +114,7 @@ class Node(GroupCommit[Action, Answer]):
         if not isinstance(error, StoreError):
             return error
         if self._next_trial is None:
-            self._next_trial = self._loop.call_later(IDLE_RETRY_S, _try_again, ref(self), charges_of(action)[0])
+            self._try_later(charges_of(action)[0], IDLE_RETRY_S)
         if type(action) is NumberedTake and action.id and not action.is_part:
             return Decisions((self.context.outage.decide(action.take),))
         if type(action) is Settlement and action.id and not action.token:
@@ -252,10 +255,10 @@ class Node(GroupCommit[Action, Answer]):
                 return
 
 
-def _try_again(node: ref[Node], charge: Charge) -> None:
+def _try_again(node: ref[Node], charge: Charge, waited_s: float) -> None:
     """Try again, unless the store of a node was dropped meanwhile."""
     if (living := node()) is not None:
-        living.try_again(charge)
+        living.try_again(charge, waited_s)
 
 
 def _has_written(answer: Answer | Exception) -> bool:
