@@ -70,7 +70,7 @@ class Ticket:
             raise PaceTimeout("no slot was booked, so there is no ticket for it", decision)
         booked = [booked_of(decision, *pair) for pair in zip(decision.charges, decision.stored)]
         if decision.id >= SETTLED:  # its place is not known any more, so nothing comes back
-            booked = [each._replace(at=0.0) for each in booked]
+            booked = [each._replace(at=0.0, slot=0.0) for each in booked]
         name, identity = decision.charges[0].name or DEFAULT_NAME, decision.id or randbits(52)
         slot = name, decision.ready_at, decision.delay, identity
         ticket = cls(*slot, (*decision.charges, *shared), tuple(booked), decision.degraded, decision.take.operation)

@@ -196,6 +196,21 @@ async def test_a_ticket_is_redeemed_once(store: Store) -> None:
     assert (await unawaited).reason == "refused: the ticket was redeemed or cancelled before"
 
 
+async def test_a_job_that_is_put_back_has_a_new_ticket(store: Store, clock: SteppedClock) -> None:
+    """It is redeemed once, too; cancelled, it gives nothing back: its units may have come back already."""
+    clock.move_to(3600)
+    limiter = Limiter([TokenBucket(5, 5, name="own"), TokenBucket(99, 3600, name="all")], store=store)
+    keys = {"own": "guild", "all": "everybody"}
+    reserved = [await limiter.reserve(keys) for _ in range(2)]
+    await limiter.rate_limit(keys, 3)
+    clock.advance(2.5)
+    first, second = [await limiter.redeem(ticket) for ticket in reserved]
+    ticket = str(Ticket.of(first))
+    assert [(await limiter.redeem(ticket)).allowed for _ in range(2)] == [True, False]
+    await limiter.cancel(Ticket.of(second))
+    assert [state.remaining for state in (await limiter.peek(keys)).states] == [2, 94]
+
+
 async def test_a_ticket_that_was_cancelled_does_not_run(store: Store) -> None:
     """Its slot was sold to somebody else."""
     limiter = Limiter("1/s burst 1", store=store)
