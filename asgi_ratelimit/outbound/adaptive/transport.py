@@ -23,7 +23,7 @@ from ...quotas import SECOND_US, TokenBucket
 from ...stores import Store, as_store
 from ...waiting.drivers import Flow, WakeUp
 from ...waiting.waiter import PaceTimeout, SlotWaiter, outbound_sources, pace_timeout
-from ..exchange import SMALL_BODY, Discard, ReadBody, Send, can_be_sent_again
+from ..exchange import SMALL_BODY, Discard, ReadBody, Send, can_be_sent_again, json_of
 from ..pace_decorator import reads_with_margin
 from ..wrapping_transport import WrappingTransport, require_count
 from .learned_buckets import LONGEST_S, Bucket, PioneerBucket, known
@@ -172,7 +172,9 @@ class AdaptiveTransport(WrappingTransport):
         try:
             response = yield Send(self._transport, request)
             try:
-                body = (yield ReadBody(response, self._now_us)) if self._may_report_in_body(response) else None
+                if self._may_report_in_body(response):
+                    is_read = response.is_closed  # by the wrapped transport, so its stream has nothing more
+                    body = json_of(response, response.content) if is_read else (yield ReadBody(response, self._now_us))
             except Exception as error:  # noqa: BLE001  # each client has its own
                 failure = error
             status, headers, now = response.status_code, response.headers, self._clock.now_us() / SECOND_US

@@ -70,6 +70,28 @@ def test_a_chunked_body(size: int) -> None:
     assert (paused_for > 50.0) == (not size)
 
 
+def test_a_body_that_the_wrapped_transport_has_read() -> None:
+    """It is read for limits, but its connection, which may serve another request by now, is not."""
+    headers = {"x-github-request-id": "1", "content-type": "application/json"}
+
+    class Stream(httpx.SyncByteStream):
+        parts = iter([b'{"message": "You have exceeded a secondary rate limit."}'])
+
+        def __iter__(self) -> Any:
+            yield next(self.parts)
+
+    class Logs(httpx.BaseTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            response = httpx.Response(403, headers=headers, stream=Stream())
+            response.read()
+            return response
+
+    transport = AdaptiveTransport(Logs(), profile="github", retries=0)
+    with httpx.Client(transport=transport) as client:
+        assert b"secondary" in client.get(f"http://api.example{REPO}").content
+    assert max(bucket.paused_for for bucket in transport.state()) > 50.0
+
+
 def test_a_body_that_trickles() -> None:
     """It is passed on after a second, and the caller gets the rest as it comes."""
     clock, headers = SteppedClock(), {"content-type": "application/json"}
