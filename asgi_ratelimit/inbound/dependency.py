@@ -205,7 +205,7 @@ class RateLimit:
         except BaseException:  # the request was cancelled: what earlier limits charged it comes back as well
             await limits.refund_all()
             raise
-        decision = limits.add(plan, decisions, enforcer.store)
+        decision = limits.add(plan, decisions, enforcer.store, limits.enforcer.hooks)
         if decision is None:
             return None
         if not decision.allowed:

@@ -183,8 +183,8 @@ class RequestLimits:
     inner: Enforcer | None = field(init=False, default=None)
     # What a refusal adds to an answer of the program's own, and the lowest status of one to which it does
     retry_after: tuple[Sequence[Header], int] | None = field(init=False, default=None)
-    # The decisions whose places in flight the request holds until its answer has ended
-    held: Sequence[tuple[Leases, Decision]] = field(init=False, default=())
+    # The decisions whose places in flight the request holds until its answer has ended, and the hooks that see them
+    held: Sequence[tuple[Leases, Decision, Hooks]] = field(init=False, default=())
     # The status of the answer instead of the app's, and what sends it, whatever the app sends from then on; nothing,
     # once an answer has begun
     pending: tuple[int, Callable[[], Awaitable[None]]] | None = field(init=False, default=None)
@@ -222,9 +222,9 @@ class RequestLimits:
     def release(self) -> None:
         """Give the places in flight back that this request holds."""
         held, self.held = self.held, ()
-        for leases, decision in held:
+        for leases, decision, hooks in held:
             leases.release(decision)
-            self.enforcer.hooks.held(decision, -1)
+            hooks.held(decision, -1)
 
     async def send_pending(self) -> bool:
         """Whether the app has sent nothing although an answer was set, which is sent now."""
@@ -238,17 +238,17 @@ class RequestLimits:
         await answer()
         self.server_send = lambda message: checkpoint()  # nothing is sent of an answer that another one has replaced
 
-    def add(self, plan: Plan, decisions: Sequence[Decision], store: Store) -> Decision | None:
+    def add(self, plan: Plan, decisions: Sequence[Decision], store: Store, hooks: Hooks) -> Decision | None:
         """Add the decisions on the takes of a plan; return the enforced one, if there is one.
 
-        The places in flight of all of them are held until the answer has ended.
+        The places in flight of all of them, which these hooks see, are held until the answer has ended.
         """
         if plan.holds:
             for each in decisions:
                 if InFlight in [type(charge.quota) for charge in each.charges]:  # not for all that a function returns
                     (leases := leases_of(store)).hold(each)
-                    self.enforcer.hooks.held(each, 1)
-                    self.held = *self.held, (leases, each)
+                    hooks.held(each, 1)
+                    self.held = *self.held, (leases, each, hooks)
         decision = decisions[0]
         if decision.shadow:
             return None

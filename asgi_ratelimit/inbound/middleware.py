@@ -178,7 +178,7 @@ class RateLimitMiddleware:
         if plan is not None and decisions:
             if plan.settling:
                 app = Settling(app, self.store, plan, decisions)
-            decision = limits.add(plan, decisions, self.store)
+            decision = limits.add(plan, decisions, self.store, self._enforcer.hooks)
         try:
             if decision is None or decision.allowed:
                 await app(scope, receive, send)

@@ -74,10 +74,15 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     await store.aclose()
 
 
+def export_of(app: Any) -> Export:
+    """The app within one middleware, or two."""
+    return app if isinstance(app, Export) else export_of(app.app)
+
+
 async def entered(app: Any, scope: Scope) -> Peer:
     """The answer to a request, which comes again while it is refused: over Redis, nobody waits for a release."""
-    export, before = app.app, app.app.entered
-    peer = await ask(app, scope)
+    export = export_of(app)
+    before, peer = export.entered, await ask(app, scope)
     while export.entered == before:
         await asyncio.sleep(0.01)
         peer = await ask(app, {**scope})
@@ -87,7 +92,7 @@ async def entered(app: Any, scope: Scope) -> Peer:
 @asynccontextmanager
 async def under_way(app: Any, *scopes: Scope) -> AsyncIterator[list[asyncio.Task[Peer]]]:
     """Requests that are under way; those that are left are cancelled at the end, as a server does."""
-    export = app.app
+    export = export_of(app)
     tasks = [asyncio.create_task(entered(app, scope)) for scope in scopes]
     wanted = export.entered + len(scopes)
     await until(lambda: export.entered >= wanted)
@@ -376,8 +381,9 @@ def test_what_has_rates_only_says_so(make: Any, message: str) -> None:
         make()
 
 
-async def test_what_is_held_is_shown(store: Store) -> None:
-    """To hooks at once, and in the summary of all processes, which is written each second."""
+@pytest.mark.parametrize("is_inner", [False, True], ids=["alone", "within another middleware"])
+async def test_what_is_held_is_shown(store: Store, is_inner: bool) -> None:
+    """To the hooks of its middleware at once, and in the summary of all processes, which is written each second."""
     held: Counter[str] = Counter()
 
     class Hook:
@@ -389,6 +395,7 @@ async def test_what_is_held_is_shown(store: Store) -> None:
 
     rules = [Rule("/", "3 at once", name="export")]
     app = RateLimitMiddleware(Export(), rules=rules, store=store, hooks=[Hook()])
+    app = RateLimitMiddleware(app, "99/minute", store=store, name="outer") if is_inner else app
 
     async def shows(count: int) -> bool:
         return count == next((rule.held for rule in (await summary(store)).rules if rule.name == "export"), 0)
