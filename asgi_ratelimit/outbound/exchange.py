@@ -109,13 +109,13 @@ class ReadBody:
     def _keep(self, body: bytes, rest: Any) -> Any:
         response, stream = self.response, self.response.stream
         response.stream = _for_clients(_KeptBody, stream.__class__)(body, rest, stream)
-        return json_of(response, body)
+        return json_of(body, response.headers.get("content-encoding", ""))
 
 
-def json_of(response: Any, body: bytes) -> Any:
-    """The value of the JSON of an answer with this body, or with this beginning of it."""
+def json_of(body: bytes, encoding: str = "") -> Any:
+    """The value of the JSON of an answer with this body, or with this beginning of it; ``None`` if it is not JSON."""
     try:
-        return json.loads(decoded(body[: SMALL_BODY + 1], response.headers.get("content-encoding", ""), SMALL_BODY))
+        return json.loads(decoded(body[: SMALL_BODY + 1], encoding, SMALL_BODY))
     except (ValueError, RecursionError):  # ValueError also for a body of which this is only the beginning
         return None
 

@@ -174,7 +174,7 @@ class AdaptiveTransport(WrappingTransport):
             try:
                 if self._may_report_in_body(response):
                     is_read = response.is_closed  # by the wrapped transport, so its stream has nothing more
-                    body = json_of(response, response.content) if is_read else (yield ReadBody(response, self._now_us))
+                    body = json_of(response.content) if is_read else (yield ReadBody(response, self._now_us))
             except Exception as error:  # noqa: BLE001  # each client has its own
                 failure = error
             status, headers, now = response.status_code, response.headers, self._clock.now_us() / SECOND_US

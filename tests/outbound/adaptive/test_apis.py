@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import itertools
 import json
 from typing import Any
@@ -70,19 +71,20 @@ def test_a_chunked_body(size: int) -> None:
     assert (paused_for > 50.0) == (not size)
 
 
-def test_a_body_that_the_wrapped_transport_has_read() -> None:
+@pytest.mark.parametrize(("encoding", "encode"), [("identity", bytes), ("gzip", gzip.compress)])
+def test_a_body_that_the_wrapped_transport_has_read(encoding: str, encode: Any) -> None:
     """It is read for limits, but its connection, which may serve another request by now, is not."""
-    headers = {"x-github-request-id": "1", "content-type": "application/json"}
+    headers = {"x-github-request-id": "1", "content-type": "application/json", "content-encoding": encoding}
 
     class Stream(httpx.SyncByteStream):
-        parts = iter([b'{"message": "You have exceeded a secondary rate limit."}'])
+        parts = iter([encode(b'{"message": "You have exceeded a secondary rate limit."}')])
 
         def __iter__(self) -> Any:
             yield next(self.parts)
 
     class Logs(httpx.BaseTransport):
         def handle_request(self, request: httpx.Request) -> httpx.Response:
-            response = httpx.Response(403, headers=headers, stream=Stream())
+            response = httpx.Response(403, headers=headers, stream=Stream(), request=request)
             response.read()
             return response
 
