@@ -210,8 +210,8 @@ class RateLimit:
             return None
         if not decision.allowed:
             await limits.refund_all()
-            name = refused_by(decision)
-            own = next((rule.on_limited for rule in plan.rules if rule.name == name and rule.on_limited), None)
+            name, usual = refused_by(decision), limits.inner.on_limited if limits.inner else None
+            own = next((rule.on_limited for rule in plan.rules if rule.name == name and rule.on_limited), usual)
             raise RateLimited(limits, decision, own).with_handler(scope)
         if is_alone:
             _report(limits, response)

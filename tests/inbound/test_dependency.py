@@ -352,12 +352,14 @@ async def test_exempt_clients_are_not_limited_by_dependencies() -> None:
 
 
 async def test_the_innermost_middleware_counts_for_dependencies() -> None:
-    """Its ``allow``, key and store, also where another one is around it."""
-    app = a_route(Depends(RateLimit("1/minute", name="route")))
-    within(app, allow=lambda connection: "x-office" in connection.headers, key=header("x-user"))
+    """Its ``allow``, key, store and ``on_limited``, also where another one is around it."""
+    app, own = a_route(Depends(RateLimit("1/minute", name="route"))), {"error": "slow down"}
+    allow, answer = (lambda connection: "x-office" in connection.headers), (lambda connection, decision: own)
+    within(app, allow=allow, key=header("x-user"), on_limited=answer)
     outer = RateLimitMiddleware(app, "99/minute")
     office, ann, bob = (http(headers=[(b"x-user", name), (b"x-" + name, b"")]) for name in (b"office", b"ann", b"bob"))
     assert await statuses(outer, office, office, ann, bob, ann) == [200, 200, 200, 200, 429]
+    assert (await ask(outer, ann)).problem == own
 
 
 async def test_a_limit_keeps_no_app_alive() -> None:
