@@ -27,7 +27,7 @@ from ..stores import Store, settle
 from .enforcer import Handler, RequestLimits
 from .penalties import is_blocked
 from .plan import SCOPE_KEY
-from .refusals import RETRY_SOON, AppArguments, LimitUnavailable, OnLimited
+from .refusals import RETRY_SOON, AppArguments, LimitUnavailable, OnLimited, send_problem
 from .rules import STRICTNESS
 from .settling import Taken, give_back, see_through
 
@@ -113,7 +113,7 @@ class RateLimited(RateLimitError, HTTPException):
         if limits.server_send is None:
             limits.server_send, send = send, limits.send
         if self.decision is None:
-            await LimitUnavailable().answer(scope, send)
+            await send_problem(*LimitUnavailable.problem, scope, send)
         else:
             await limits.answer(self.decision, (scope, receive, send), limits.enforcer, self._on_limited)
 

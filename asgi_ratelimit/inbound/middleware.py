@@ -28,7 +28,7 @@ from .enforcer import Enforcer, RequestLimits
 from .limits import RateLimited, find_handler
 from .penalties import Penalty
 from .plan import MAX_WAITING, SCOPE_KEY, USUAL, Options, RuleTable
-from .refusals import AccessDenied, LimitUnavailable, OnLimited, checked_on_limited
+from .refusals import AccessDenied, LimitUnavailable, OnLimited, checked_on_limited, send_problem
 from .routes import equal_to, find_mistakes, place_of, templates_of, warn_of, warn_of_workers
 from .rules import Rule, checked_rules, message_quotas, owned_quotas
 from .settling import Settling
@@ -167,7 +167,7 @@ class RateLimitMiddleware:
         except (AccessDenied, LimitUnavailable) as error:
             if outer is not None:
                 await outer.refund_all()
-            return await error.answer(scope, send)
+            return await send_problem(*error.problem, scope, send)
         if outer is not None and outer.server_send is not None:  # its answer reports these decisions too
             limits = outer
             limits.inner, limits.is_exempt = self._enforcer, limits.is_exempt or is_exempt

@@ -112,17 +112,13 @@ def _problem(kind: Problem, violated: tuple[str, ...]) -> tuple[int, bytes, list
 class AccessDenied(Exception):
     """Raised for a client on the list of those that never get in: 429, without a time to come back."""
 
-    async def answer(self, scope: Scope, send: Send) -> None:
-        """Answer the request, or close a handshake."""
-        await send_problem(Problem.ABNORMAL_USAGE, [], scope, send)
+    problem: tuple[Problem, list[Header]] = Problem.ABNORMAL_USAGE, []
 
 
 class LimitUnavailable(Exception):
     """Raised if a function failed, and its rule then lets nobody pass: 503."""
 
-    async def answer(self, scope: Scope, send: Send) -> None:
-        """Answer the request, or close a handshake."""
-        await send_problem(Problem.UNAVAILABLE, [RETRY_SOON], scope, send)
+    problem: tuple[Problem, list[Header]] = Problem.UNAVAILABLE, [RETRY_SOON]
 
 
 def limited_responses() -> dict[int | str, dict[str, Any]]:
