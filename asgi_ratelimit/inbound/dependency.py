@@ -233,12 +233,11 @@ class RateLimit:
         warn_of_workers(enforcer.store)
         register(enforcer.store, self, owned_quotas(rules))
         watch_of(enforcer.store).subscribe(self)
-        while True:
-            live = watch_of(enforcer.store).live
-            plan = Plan([rule for rule in under_overrides(rules, live, may_hold=not is_alone) if rule.quota])
-            self._plans[enforcer] = (inherited, default, is_alone), plan
-            if live is watch_of(enforcer.store).live:
-                return plan
+        plans = self._plans  # before the overrides are read: another thread may change them, and replaces it
+        live = watch_of(enforcer.store).live
+        plan = Plan([rule for rule in under_overrides(rules, live, may_hold=not is_alone) if rule.quota])
+        plans[enforcer] = (inherited, default, is_alone), plan
+        return plan
 
     def limit_texts(self) -> dict[str, str]:
         """The limits that the program itself sets, as text by name, for the log of an override."""
@@ -246,7 +245,7 @@ class RateLimit:
 
     def overrides_changed(self) -> None:
         """Apply the current overrides from the next request on; called from any thread."""
-        self._plans.clear()
+        self._plans = WeakKeyDictionary()
 
     def register(self, enforcer: Enforcer) -> None:
         """Register its names, except those after its route, in its own store or that of this enforcer."""
