@@ -16,16 +16,12 @@ TIMEOUT = 20.0
 ROWS = count(1)
 NONCE = b"dGhlIHNhbXBsZSBub25jZQ=="
 LONG = b"k" * 8192
-PROXIES = b", ".join([b"10.0.0.9"] * 500)
 
 # What a client sends who wants nothing but its share, by area; nothing where it is not here.
 HONEST = {
     "direct": [],
     "xff": [b"X-Forwarded-For: 192.0.2.1"],
-    "forwarded": [b"Forwarded: for=192.0.2.1"],
-    "real-ip": [b"X-Real-IP: 192.0.2.1"],
     "header": [b"X-Api-Key: good"],
-    "cookie": [b"Cookie: session=good"],
 }
 
 
@@ -50,37 +46,11 @@ class Row:
         return f"{self.number} {self.area} {shown[:60]!r}"
 
 
-def xff(*lines: bytes, honest: bytes | None = None) -> Row:
-    name = b"X-Forwarded-For: "
-    return Row("xff", [name + line for line in lines], honest=None if honest is None else [name + honest])
-
-
-FORWARDING = [
-    # a peer that is not trusted: nothing that it says of itself counts
-    Row("direct", [b"X-Forwarded-For: 6.6.6.6, 10.0.0.1", b"X-Forwarded-For: 7.7.7.7"]),
-    # what the client wrote itself stands to the left of what the proxy appended
-    xff(b"6.6.6.6, 192.0.2.1"),
-    xff(b"6.6.6.6", b"192.0.2.1"),
-    xff(b"192.0.2.1", b"10.0.0.7, 127.0.0.1"),
-    xff(b"\xff\xfe, 192.0.2.1"),
-    xff(LONG + b", 192.0.2.1"),
-    xff(PROXIES + b", 192.0.2.1"),
-    # the same address between blanks, and no address at all: the proxy's bucket, and no new one for a new text
-    xff(b"  192.0.2.1\t"),
-    *(xff(line, honest=b"unknown") for line in (b"", b"\xff", LONG, b"%00")),
-    xff(honest=b"unknown"),
-    # another header than the one that is believed
-    Row("xff", [b"Forwarded: for=6.6.6.6", b"X-Forwarded-For: 192.0.2.1", b"X-Real-IP: 6.6.6.6"]),
-    Row("forwarded", [b"Forwarded: for=192.0.2.1", b"X-Forwarded-For: 6.6.6.6"]),
-    Row("real-ip", [b"X-Real-IP: 6.6.6.6", b"X-Real-IP: 192.0.2.1"]),
-    Row("real-ip", [b"X-Forwarded-For: 6.6.6.6"], honest=[]),
-    # RFC 7239
-    Row("forwarded", [b'Forwarded: for="6.6.6.6\\', b'Forwarded: for="192.0.2.1"']),
-]
-
+# What a server may read otherwise; addresses, values and cookies alone are in tests/keys and tests/inbound
 VALUES = [
+    Row("direct", [b"X-Forwarded-For: 6.6.6.6, 10.0.0.1", b"X-Forwarded-For: 7.7.7.7"]),
+    Row("xff", [b"X-Forwarded-For: " + LONG, b"X-Forwarded-For: \xff\xfe,  192.0.2.1\t"]),
     Row("header", [b"x-api-key: good"]),
-    Row("header", [b"X-Api-Key: good", b"X-Api-Key: junk"], honest=[b"X-Api-Key: good", b"X-Api-Key: more"]),
     Row("header", [b"X-Api-Key: good", b"x_api_key: junk", b"X-Forwarded-For: 6.6.6.6"]),
     Row("header", [b"X-Api-Key: " + LONG], honest=[b"x-api-key: " + LONG + b" "]),
     Row("header", [b"X-Api-Key: \xff\xfe\xed\xa0\x80"], honest=[b"x-api-key: \xff\xfe\xed\xa0\x80"]),
@@ -88,11 +58,6 @@ VALUES = [
     Row("header", [], honest=[]),
     Row("header", [b"X-Api-Key : good"], 400),
     Row("header", [b"X-Api-Key: go\x00od"], {400, 429}, honest=[b"X-Api-Key: good"]),
-    Row("cookie", [b"Cookie: session=junk; session=good"], honest=[b"Cookie: session=good; session=more"]),
-    Row("cookie", [b"Cookie: session=junk", b"Cookie: session=good"], honest=[b"Cookie: session=more; session=good"]),
-    Row("cookie", [b'Cookie:  session="good" ;']),
-    Row("cookie", [b"Cookie: Session=junk; session=good"]),
-    Row("cookie", [b"Cookie: session=" + LONG], honest=[b"Cookie: a=b; session=" + LONG]),
 ]
 
 PATHS = [
@@ -163,7 +128,7 @@ PROTOCOL = [
     ),
 ]
 
-CORPUS = [*FORWARDING, *VALUES, *PATHS, *METHODS, *PROTOCOL]
+CORPUS = [*VALUES, *PATHS, *METHODS, *PROTOCOL]
 
 # Those who are somebody else, and stay that: without these, one bucket for everybody would pass for a limit.
 OTHERS = [
@@ -172,7 +137,6 @@ OTHERS = [
     Row("header", [b"X-Api-Key: \xff"], 200, honest=[b"X-Api-Key: \xfe"]),
     Row("header", [b"X-Api-Key: " + LONG + b"a"], 200, honest=[b"X-Api-Key: " + LONG + b"b"]),
     Row("header", [], 200),
-    Row("cookie", [b"Cookie: session=bad"], 200),
     Row("number", [], 200, target=b"/number/%(row)d%(row)d"),
     *(
         Row("two", [], 200, target=b"/two/" + other + b"-%(row)d", honest_target=b"/two/" + one + b"-%(row)d")

@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore, Rule, client_ip
-from asgi_ratelimit.keys import combine, cookie, header, path_param
+from asgi_ratelimit.keys import combine, header, path_param
 from asgi_ratelimit.keys.base import KeyFunction
 
 PROXIES = ["127.0.0.0/8", "10.0.0.0/8"]
@@ -27,10 +27,7 @@ GOT_THROUGH = PlainTextResponse("got through")
 AREAS: dict[str, KeyFunction] = {
     "direct": client_ip(),
     "xff": client_ip(PROXIES),
-    "forwarded": client_ip(PROXIES, forwarded_header="forwarded"),
-    "real-ip": client_ip(PROXIES, forwarded_header="x-real-ip"),
     "header": header("x-api-key"),
-    "cookie": cookie("session"),
 }
 
 
