@@ -81,7 +81,10 @@ async def test_the_messages_of_the_app_are_not_changed(headers: Any) -> None:
 
 
 def test_the_test_client_may_use_redis(redis_url: str) -> None:
-    """Inside ``with`` its requests and the lifespan share an event loop, and connections are closed at its end."""
+    """Inside ``with`` its requests and the lifespan share an event loop, and connections are closed at its end.
+
+    An app that is started twice in one process goes on with the same store.
+    """
     app = Starlette(routes=[Mount("/", ok)], middleware=[Middleware(RateLimitMiddleware, "2/hour", store=redis_url)])
     for expected in ([200, 200, 429], [429]):
         with TestClient(app) as client:

@@ -6,12 +6,10 @@ import asyncio
 from unittest.mock import AsyncMock
 
 import pytest
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.routing import Mount
 from starlette.types import Message, Receive, Scope, Send
 
-from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore
+from asgi_ratelimit import MemoryStore, RateLimitMiddleware
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import Peer, ask, crash, http, limited, ok, sends, starlette, websocket
 
@@ -79,17 +77,6 @@ async def test_an_app_without_lifespan_raises_as_before() -> None:
     """Its error reaches the server, which then runs without a lifespan; so does that of a plain app."""
     assert (await crash(limited(fails), {"type": "lifespan"})).sent == []
     assert (await crash(limited(fails), http())).sent == []
-
-
-async def test_a_store_serves_again_after_it_was_closed(redis_url: str) -> None:
-    """An app that is started twice in one process, as in tests, goes on with the same store."""
-    store = RedisStore(redis_url)
-    app = Starlette(routes=[Mount("/", ok)], middleware=[Middleware(RateLimitMiddleware, "10/hour", store=store)])
-    for left in (9, 8):
-        peer = Peer([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
-        assert (await ask(app)).headers["ratelimit"].startswith(f'"per-hour";r={left};')
-        await app({"type": "lifespan"}, peer.receive, peer.send)
-        assert peer.sent[-1] == {"type": "lifespan.shutdown.complete"}
 
 
 async def test_a_request_that_is_given_up_leaves_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
