@@ -207,12 +207,10 @@ class Blocks:
     async def block(self, key: str | bytes, block_for: str | float) -> bool:
         """Block ``key`` for a duration such as ``"1 day"``, or seconds; false if it already was blocked."""
         seconds = seconds_of("block_for", block_for)
-        if await self.blocked_for(key):
-            return False
         decisions = [await block(self._store, self._name, each, seconds) for each in keys_named(as_key(key))]
         if any(decision.degraded for decision in decisions):
             raise StoreUnavailable(f"the store does not answer, so {key!r} is not blocked")
-        return any(decisions)
+        return all(decisions)
 
     async def lift(self, key: str | bytes) -> None:
         """Let ``key`` pass again, and forget its refusals and earlier blocks. Its quotas stay as they are."""
