@@ -385,18 +385,6 @@ async def test_a_rule_that_exempts_a_path_does_not_exempt_its_dependencies() -> 
 # Several on one route
 
 
-@pytest.mark.parametrize("wrap", [lambda app: app, within], ids=["alone", "within"])
-async def test_several_are_all_or_nothing(wrap: Any) -> None:
-    """When a later one refuses, what the earlier ones took is given back: a refused request costs nothing."""
-    wide, narrow = limit("10/minute", name="wide"), limit("1/hour", name="narrow")
-    app = wrap(a_route(wide, narrow))
-    app.get("/wide", dependencies=[wide])(hello)
-    answers = [await ask(app) for _ in range(4)]
-    assert [peer.status for peer in answers] == [200, 429, 429, 429]
-    assert left(answers[0]) == '"per-minute";r=9, "per-hour";r=0'
-    assert left(await ask(app, http("/wide"))) == '"per-minute";r=8'
-
-
 @pytest.mark.usefixtures("unpublished", "unwatched")
 async def test_several_may_be_one_call_to_the_store(redis_url: str, redis_server: RedisServer) -> None:
     """By address, by user and for all: together they are one take, and Redis runs one script for each request."""

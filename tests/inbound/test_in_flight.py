@@ -369,7 +369,6 @@ async def test_an_endpoint_charges_and_settles_rates_only(store: Store) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Rule("/", "5/s", messages="5 at once"), "messages have a rate"),
         (lambda: pace("5/s; 3 at once"), "calls are paced by rates"),
         (lambda: PacedTransport(httpx.HTTPTransport(), "3 at once"), "concurrency=3"),
         (lambda: AdaptiveTransport(httpx.HTTPTransport(), quota="3 at once"), r"\.hold"),

@@ -34,11 +34,6 @@ async def test_the_same_error_reaches_the_server() -> None:
     assert raised.value is error
 
 
-async def test_an_error_of_a_websocket_passes() -> None:
-    """A handshake that fails in the app is closed by the server, not answered by HTTP."""
-    assert (await crash(starlette(Mount("/", fails)), websocket())).sent == []
-
-
 # The beginning and the end, and requests that are given up
 
 
@@ -74,9 +69,9 @@ async def test_a_failed_start_up_passes() -> None:
 
 
 async def test_an_app_without_lifespan_raises_as_before() -> None:
-    """Its error reaches the server, which then runs without a lifespan; so does that of a plain app."""
-    assert (await crash(limited(fails), {"type": "lifespan"})).sent == []
-    assert (await crash(limited(fails), http())).sent == []
+    """Its error reaches the server, which then runs without a lifespan; so does that of a request or handshake."""
+    for scope in ({"type": "lifespan"}, http(), websocket()):
+        assert (await crash(limited(fails), scope)).sent == []
 
 
 async def test_a_request_that_is_given_up_leaves_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:

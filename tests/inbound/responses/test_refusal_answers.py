@@ -320,15 +320,15 @@ async def test_whoever_may_not_pass_further_in_costs_nothing_further_out(options
 # The store is out
 
 
-def out(on_error: Any, **options: Any) -> RateLimitMiddleware:
-    """A limit of two a minute on a Redis that cannot be reached."""
-    store = RedisStore(f"redis://127.0.0.1:{free_port()}", on_error=on_error)
-    return RateLimitMiddleware(ok, "2/minute", store=store, **options)
-
-
 async def test_without_the_store_nobody_may_be_let_in() -> None:
-    """By on_error="deny" the answer is 503: it is no fault of the client, and no quota was exceeded."""
-    peer = await ask(out("deny"))
+    """By on_error="deny" the answer is 503: it is no fault of the client, and no quota was exceeded.
+
+    A handshake that cannot be answered is closed by 1013, and not as if a policy had been violated.
+    """
+    app = RateLimitMiddleware(ok, "2/minute", store=RedisStore(f"redis://127.0.0.1:{free_port()}", on_error="deny"))
+    handshake = await ask(app, websocket())
+    assert [(message["type"], message["code"]) for message in handshake.sent] == [("websocket.close", 1013)]
+    peer = await ask(app)
     assert peer.status == 503
     assert peer.headers["retry-after"] == "1"
     assert peer.headers["content-type"] == "application/problem+json"
@@ -338,12 +338,6 @@ async def test_without_the_store_nobody_may_be_let_in() -> None:
         "title": "Request cannot be satisfied due to temporary server capacity constraints",
         "status": 503,
     }
-
-
-async def test_without_the_store_a_handshake_is_closed_with_1013() -> None:
-    """Where it cannot be answered it is closed by 1013, and not as if a policy had been violated."""
-    peer = await ask(out("deny"), websocket())
-    assert [(message["type"], message["code"]) for message in peer.sent] == [("websocket.close", 1013)]
 
 
 # WebSocket
