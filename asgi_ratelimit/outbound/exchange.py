@@ -91,24 +91,30 @@ class ReadBody:
     now_us: Callable[[], float]
 
     async def in_task(self) -> Any:
-        body, rest, end_us = bytearray(), aiter(self.response.stream), self.now_us() + SLOW_BODY_US
-        async for part in rest:
-            body += part
-            if len(body) > SMALL_BODY or self.now_us() > end_us:
-                break
-        return self._keep(bytes(body), rest)
+        body, rest, end_us, failure = bytearray(), aiter(self.response.stream), self.now_us() + SLOW_BODY_US, None
+        try:
+            async for part in rest:
+                body += part
+                if len(body) > SMALL_BODY or self.now_us() > end_us:
+                    break
+        except Exception as error:  # noqa: BLE001  # each client has its own
+            failure = error
+        return self._keep(bytes(body), rest, failure)
 
     def in_thread(self) -> Any:
-        body, rest, end_us = bytearray(), iter(self.response.stream), self.now_us() + SLOW_BODY_US
-        for part in rest:
-            body += part
-            if len(body) > SMALL_BODY or self.now_us() > end_us:
-                break
-        return self._keep(bytes(body), rest)
+        body, rest, end_us, failure = bytearray(), iter(self.response.stream), self.now_us() + SLOW_BODY_US, None
+        try:
+            for part in rest:
+                body += part
+                if len(body) > SMALL_BODY or self.now_us() > end_us:
+                    break
+        except Exception as error:  # noqa: BLE001  # each client has its own
+            failure = error
+        return self._keep(bytes(body), rest, failure)
 
-    def _keep(self, body: bytes, rest: Any) -> Any:
+    def _keep(self, body: bytes, rest: Any, failure: Exception | None) -> Any:
         response, stream = self.response, self.response.stream
-        response.stream = _for_clients(_KeptBody, stream.__class__)(body, rest, stream)
+        response.stream = _for_clients(_KeptBody, stream.__class__)(body, rest, failure, stream)
         return json_of(body, response.headers.get("content-encoding", ""))
 
 
@@ -121,17 +127,21 @@ def json_of(body: bytes, encoding: str = "") -> Any:
 
 
 class _KeptBody:
-    """A body whose beginning was read; ``rest`` has what comes after that."""
+    """A body whose beginning was read; ``rest`` has what comes after that, unless there is a ``failure`` instead."""
 
-    def __init__(self, body: bytes, rest: Any, stream: Any) -> None:
-        self._body, self._rest, self._stream = body, rest, stream
+    def __init__(self, body: bytes, rest: Any, failure: Exception | None, stream: Any) -> None:
+        self._body, self._rest, self._failure, self._stream = body, rest, failure, stream
 
     def __iter__(self) -> Iterator[bytes]:
         yield self._body
+        if self._failure is not None:
+            raise self._failure
         yield from self._rest
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         yield self._body
+        if self._failure is not None:
+            raise self._failure
         async for part in self._rest:
             yield part
 

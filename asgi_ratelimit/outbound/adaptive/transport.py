@@ -116,11 +116,8 @@ class AdaptiveTransport(WrappingTransport):
             yield from self._wait(call, is_first=attempts > 0)
             waited_us += self._now_us() - since_us
             attempts += 1
-            response, is_refused, failure = yield from self._exchange(call, request)
+            response, is_refused = yield from self._exchange(call, request)
             if not (is_refused and attempts <= self._retries and self._may_be_sent_again(call, request)):
-                if failure is not None:
-                    yield Discard(response)
-                    raise failure
                 sent = {"waited": waited_us / SECOND_US, "attempts": attempts}
                 response.extensions = {**response.extensions, "pace": sent}
                 return response
@@ -163,20 +160,17 @@ class AdaptiveTransport(WrappingTransport):
             if not call.is_admitted:
                 yield call.wake_up
 
-    def _exchange(self, call: Call, request: Any) -> Flow[tuple[Any, bool, Exception | None]]:
-        """Send a request, and learn from its answer; return that, whether it is a refusal, and how its body failed.
+    def _exchange(self, call: Call, request: Any) -> Flow[tuple[Any, bool]]:
+        """Send a request, and learn from its answer; return that, and whether it is a refusal.
 
         What the headers say counts also if the body breaks off.
         """
-        response = failure = body = None
+        response = body = None
         try:
             response = yield Send(self._transport, request)
-            try:
-                if self._may_report_in_body(response):
-                    is_read = response.is_closed  # by the wrapped transport, so its stream has nothing more
-                    body = json_of(response.content) if is_read else (yield ReadBody(response, self._now_us))
-            except Exception as error:  # noqa: BLE001  # each client has its own
-                failure = error
+            if self._may_report_in_body(response):
+                is_read = response.is_closed  # by the wrapped transport, so its stream has nothing more
+                body = json_of(response.content) if is_read else (yield ReadBody(response, self._now_us))
             status, headers, now = response.status_code, response.headers, self._clock.now_us() / SECOND_US
             report = parse(status, headers, profile=self._profile, body=body, now=now, max_delay=LONGEST_S)
             with self._locked as model:
@@ -191,7 +185,7 @@ class AdaptiveTransport(WrappingTransport):
                 if response is not None:
                     yield Discard(response)
             raise
-        return response, report.is_throttled, failure
+        return response, report.is_throttled
 
     def _may_report_in_body(self, response: Any) -> bool:
         """Whether the body of an answer may say something about limits, and is short enough to be read for them."""

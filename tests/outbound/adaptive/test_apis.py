@@ -135,6 +135,43 @@ def test_a_refusal_whose_body_breaks_off() -> None:
         asyncio.run(get(0))
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_answer_whose_body_breaks_off_is_still_one(is_async: bool) -> None:
+    """A caller that streams it gets its status, what has come of its body, and then the error."""
+
+    class Broken(httpx.SyncByteStream, httpx.AsyncByteStream):
+        def __iter__(self) -> Any:
+            yield b"{"
+            raise httpx.ReadError("gone")
+
+        async def __aiter__(self) -> Any:
+            for part in self:
+                yield part
+
+    headers, got = {"content-type": "application/json"}, list[Any]()
+    service = httpx.MockTransport(lambda _: httpx.Response(404, headers=headers, stream=Broken()))
+
+    async def stream() -> None:
+        client = httpx.AsyncClient(transport=AdaptiveTransport(service))
+        async with client, client.stream("GET", "http://api.example") as answer:
+            got.append(answer.status_code)
+            parts = answer.aiter_raw()
+            got.append(await anext(parts))
+            await anext(parts)
+
+    def stream_in_thread() -> None:
+        client = httpx.Client(transport=AdaptiveTransport(service))
+        with client, client.stream("GET", "http://api.example") as answer:
+            got.append(answer.status_code)
+            parts = answer.iter_raw()
+            got.append(next(parts))
+            next(parts)
+
+    with pytest.raises(httpx.ReadError, match="gone"):
+        asyncio.run(stream()) if is_async else stream_in_thread()
+    assert got == [404, b"{"]
+
+
 @pytest.mark.parametrize("kind", ["application/x-ndjson", "application/stream+json"])
 def test_nobody_waits_for_the_end_of_a_stream(kind: str) -> None:
     """The caller reads its lines as they come."""
