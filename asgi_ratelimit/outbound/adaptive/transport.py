@@ -30,8 +30,7 @@ from .learned_buckets import LONGEST_S, Bucket, PioneerBucket, known
 from .model import EVERYTHING, Call, Host, Model
 from .shared import NAME, Admission, LockedModel
 
-# The least status of an answer to a request that has failed.
-FAILED = 400
+OK = 200
 
 # Stands for the limit of a server in the decision of a ``PaceTimeout``.
 LEARNED = TokenBucket(1, 1, name="learned")
@@ -77,7 +76,7 @@ class AdaptiveTransport(WrappingTransport):
         self._slots = slots = SlotWaiter(self._store)
         self._now_us, self._clock = slots.now_us, slots.clock or SystemClock()
         self._retries = retries
-        self._reads_all_bodies = _reads_all_bodies(self._profile)
+        self._reads_all_bodies, self._refusing = _reports_in_bodies(self._profile), _refusing(self._profile)
         self._hooks = Hooks(hooks, "a LimitChange")
         report = partial(_report, self._hooks, slots.now_us)
         new_model = partial(Model, self._profile, report, has_quota=bool(quotas))
@@ -189,7 +188,7 @@ class AdaptiveTransport(WrappingTransport):
 
     def _may_report_in_body(self, response: Any) -> bool:
         """Whether the body of an answer may say something about limits, and is short enough to be read for them."""
-        if not self._reads_all_bodies and response.status_code < FAILED:
+        if not self._reads_all_bodies and response.status_code not in self._refusing:
             return False
         length = response.headers.get("content-length", "0")
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -204,11 +203,16 @@ class AdaptiveTransport(WrappingTransport):
         return pace_timeout(take, Decision(take, False, wait_us, [state], now_us))
 
 
-def _reads_all_bodies(profile: Profile) -> bool:
-    """Whether the bodies of all answers may say something of limits, and not only those of failed requests."""
+def _reports_in_bodies(profile: Profile) -> bool:
+    """Whether the bodies of all answers may report limits."""
     sources = [source for limit in profile.limits for source in limit.sources()]
-    is_in_bodies = any(isinstance(source, str) and source.startswith("body:") for source in sources)
-    return is_in_bodies or any(status < FAILED for refusal in profile.refusals for status in refusal.statuses)
+    return any(isinstance(source, str) and source.startswith("body:") for source in sources)
+
+
+def _refusing(profile: Profile) -> set[int]:
+    """The statuses of answers that may refuse; only a profile that is named reads those that look like successes."""
+    candidates = {status for each in profile.candidates for refusal in each.refusals for status in refusal.statuses}
+    return {status for refusal in profile.refusals for status in refusal.statuses} | (candidates - {OK})
 
 
 def _report(hooks: Hooks, now_us: Callable[[], float], host: str, bucket: Bucket, kind: ChangeKind, text: str) -> None:
