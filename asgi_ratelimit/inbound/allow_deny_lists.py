@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 from starlette.types import Scope
 
 from ..decision import OnError
-from ..errors import ConfigurationError
-from ..keys.base import PathKey, ScopeKey, called
+from ..keys.base import called
 from ..keys.client_ip import DENIES
 from .refusals import AccessDenied, LimitUnavailable
 from .user_functions import Failures, connection_of, require_function
@@ -28,11 +27,8 @@ class Lists:
 
     def __init__(self, allow: ListFunction | None, deny: ListFunction | None, failures: Failures) -> None:
         for name, test in (("allow", allow), ("deny", deny)):
-            right = f'{name}=client_ip().within("10.0.0.0/8")'
-            if isinstance(getattr(test, "__self__", test), (ScopeKey, PathKey)):  # its text is true, whoever it is
-                raise ConfigurationError(f"{name}={test!r} is a key, or lacks its call, and is not a list: {right}")
             if test is not None:
-                require_function(name, test, 1, right)
+                require_function(name, test, 1, f'{name}=client_ip().within("10.0.0.0/8")')
         self._allow, self._deny, self._failures = allow, deny, failures
 
     async def exempts(self, scope: Scope, name: str, on_error: OnError | None) -> bool:

@@ -69,7 +69,8 @@ def takes_bytes(settle: SettleFunction) -> bool:
 
 def require_function(what: str, function: Any, count: int, example: str) -> Any:
     """``function`` if it can be called with ``count`` arguments; ``ConfigurationError`` otherwise."""
-    is_key = what != "key" and isinstance(function, (ScopeKey, PathKey))  # its text is no quota, nor a cost
+    # The text of a key is no quota, nor a cost, and true for everybody; one of its methods lacks its call
+    is_key = what != "key" and isinstance(getattr(function, "__self__", function), (ScopeKey, PathKey))
     is_wrong = is_key or not callable(function) or lacks_its_call(function) or _is_for_fastapi(function)
     if not is_wrong and takes(function, count):
         return function

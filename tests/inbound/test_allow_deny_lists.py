@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -157,9 +158,7 @@ async def test_a_list_answers_with_true_or_false(
 )
 def test_a_key_is_not_a_list(name: str, key: Any) -> None:
     """It is true for everybody who has one, so that nobody, or everybody, would be limited, and so is a method."""
-    right = rf'{name}=client_ip\(\)\.within\("10\.0\.0\.0/8"\)'
-    with pytest.raises(
-        ConfigurationError, match=rf"is a key, or lacks its call, and is not a list: {right}"
-    ) as refused:
+    shown = "within(networks)" if hasattr(key, "__self__") else repr(key)
+    right = f'{name} is a function of the connection, not {shown}: {name}=client_ip().within("10.0.0.0/8")'
+    with pytest.raises(ConfigurationError, match=re.escape(right)):
         RateLimitMiddleware(ok, "1/minute", **{name: key})
-    assert repr(key) in str(refused.value)
