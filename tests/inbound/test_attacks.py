@@ -277,35 +277,38 @@ async def test_what_only_looks_like_it_is_charged_nothing(store: Store) -> None:
 # Apps that read paths by themselves
 
 
+@pytest.fixture
+def files(tmp_path: Path) -> StaticFiles:
+    """A folder with a file of which each client gets one a day."""
+    (tmp_path / "big.zip").write_bytes(b"x")
+    return StaticFiles(directory=tmp_path)
+
+
 @pytest.mark.parametrize("limit", ["/dl/big.zip", "/dl/{name}", "/dl/{name:path}"])
 @pytest.mark.parametrize("path", ["/dl/big.zip", "/dl//big.zip", "/dl/./big.zip", "/dl/x/../big.zip", "/dl/big.zip/"])
-async def test_static_files_are_limited(tmp_path: Path, limit: str, path: str, store: Store) -> None:
+async def test_static_files_are_limited(files: StaticFiles, limit: str, path: str, store: Store) -> None:
     """They resolve dots and slashes by themselves."""
-    (tmp_path / "big.zip").write_bytes(b"x")
-    inside = Starlette(routes=[Mount("/dl", app=StaticFiles(directory=tmp_path))])
-    app = RateLimitMiddleware(inside, store=store, **rule(limit))
+    app = RateLimitMiddleware(Starlette(routes=[Mount("/dl", app=files)]), store=store, **rule(limit))
     answers = [(await ask(app, http(path))).status for _ in range(3)]
     assert answers.count(200) <= 1
     assert answers[1:] == [429, 429]
 
 
-async def test_spellings_of_a_file_are_no_new_keys(tmp_path: Path, store: Store) -> None:
+async def test_spellings_of_a_file_are_no_new_keys(files: StaticFiles, tmp_path: Path, store: Store) -> None:
     """Nor are the paths of its folder; all that can be read in several ways have one key."""
-    (tmp_path / "big.zip").write_bytes(b"x")
-    inside = Starlette(routes=[Mount("/dl", app=StaticFiles(directory=tmp_path))])
-    app = RateLimitMiddleware(inside, store=store, **rule("/dl/{name:path}", key=path_param("name")))
+    by_name = rule("/dl/{name:path}", key=path_param("name"))
+    app = RateLimitMiddleware(Starlette(routes=[Mount("/dl", app=files)]), store=store, **by_name)
     spellings = ["big.zip", "/big.zip", "big.zip/", "//big.zip", "./big.zip", "x/../big.zip"]
     spellings += [f"../{tmp_path.name}/big.zip"]
     assert [(await ask(app, http(f"/dl/{each}"))).status for each in spellings].count(200) <= 2
 
 
 @pytest.mark.parametrize("path", ["/api/dl/big.zip", "/dl/../big.zip", "/dl//..//big.zip", "/dl/dl/../../big.zip"])
-async def test_static_files_of_an_app_that_sets_its_root_path(tmp_path: Path, path: str, store: Store) -> None:
+async def test_static_files_of_an_app_that_sets_its_root_path(files: StaticFiles, path: str, store: Store) -> None:
     """Without the root, a mount would read a path from its start."""
-    (tmp_path / "big.zip").write_bytes(b"x")
     inside = FastAPI()
     inside.root_path = "/api"
-    inside.mount("/dl", StaticFiles(directory=tmp_path))
+    inside.mount("/dl", files)
     app = RateLimitMiddleware(inside, store=store, **rule("/dl/big.zip"))
     assert [(await ask(app, http(path))).status for _ in range(3)].count(200) <= 1
 

@@ -135,14 +135,6 @@ async def test_a_dict_or_list_is_json(own: Any) -> None:
     assert (peer.headers["retry-after"], peer.headers["ratelimit"]) == ("60", '"per-minute";r=0;t=60')
 
 
-async def test_an_outage_is_not_announced_as_a_limit() -> None:
-    """A function that answers who is over a limit is not asked then."""
-    store = RedisStore(f"redis://127.0.0.1:{free_port()}", on_error="deny")
-    rules = [Rule("/", "8/minute", on_limited=own_answer_later)]
-    peer = await ask(RateLimitMiddleware(ok, "9/minute", store=store, on_limited=own_answer, rules=rules))
-    assert (peer.status, peer.problem["type"]) == (503, TYPES + "temporary-reduced-capacity")
-
-
 @pytest.mark.parametrize(("path", "of"), [("/a", "a"), ("/b", "all"), ("/ab", "strict")])
 async def test_each_rule_may_have_its_own_answer(path: str, of: str) -> None:
     """That of the rule which refuses, with the longest wait, and else the middleware's."""
@@ -323,9 +315,12 @@ async def test_whoever_may_not_pass_further_in_costs_nothing_further_out(options
 async def test_without_the_store_nobody_may_be_let_in() -> None:
     """By on_error="deny" the answer is 503: it is no fault of the client, and no quota was exceeded.
 
-    A handshake that cannot be answered is closed by 1013, and not as if a policy had been violated.
+    A function that answers who is over a limit is not asked then. A handshake that cannot be answered is closed by
+    1013, and not as if a policy had been violated.
     """
-    app = RateLimitMiddleware(ok, "2/minute", store=RedisStore(f"redis://127.0.0.1:{free_port()}", on_error="deny"))
+    store = RedisStore(f"redis://127.0.0.1:{free_port()}", on_error="deny")
+    rules = [Rule("/", "8/minute", on_limited=own_answer_later)]
+    app = RateLimitMiddleware(ok, "9/minute", store=store, on_limited=own_answer, rules=rules)
     handshake = await ask(app, websocket())
     assert [(message["type"], message["code"]) for message in handshake.sent] == [("websocket.close", 1013)]
     peer = await ask(app)
