@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, Penalty, RateLimitMiddleware, Rule, client_ip
@@ -15,6 +14,7 @@ from asgi_ratelimit.keys import cookie, header, path_param, state, user
 from asgi_ratelimit.quota_text import as_text
 from tests.inbound.config import limits_of
 from tests.inbound.config.limits_of import HERE, app, limited
+from tests.support.asgi import ask, http
 
 pytestmark = pytest.mark.anyio
 
@@ -173,18 +173,15 @@ async def test_tiers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 async def statuses(middleware: RateLimitMiddleware, plan: str | None, times: int) -> list[int]:
     """The statuses of so many requests of a plan."""
-    headers = {} if plan is None else {"x-plan": plan}
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(middleware), base_url="http://shop") as client:
-        return [(await client.get("/x", headers=headers)).status_code for _ in range(times)]
+    headers = [] if plan is None else [(b"x-plan", plan.encode())]
+    return [(await ask(middleware, http("/x", headers=headers))).status for _ in range(times)]
 
 
 async def test_headers_and_no_headers(tmp_path: Path) -> None:
     """``"none"`` is what ``None`` is in the program."""
     for headers, names in (("legacy", {"x-ratelimit-limit"}), ("none", set())):
         middleware = limited(tmp_path / "limits.toml", f'quota = "5/s"\nheaders = "{headers}"')
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(middleware), base_url="http://shop") as client:
-            answer = await client.get("/")
-        assert names == {name for name in answer.headers if name == "x-ratelimit-limit" or name == "ratelimit"}
+        assert names == {"x-ratelimit-limit", "ratelimit"} & {*(await ask(middleware)).headers}
 
 
 def test_the_example(monkeypatch: pytest.MonkeyPatch) -> None:
