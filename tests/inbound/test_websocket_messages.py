@@ -12,7 +12,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.hooks import Event
@@ -65,6 +65,15 @@ class Sockets:
             self.came.append(round(self.clock.now - self._start, 6))
 
 
+def serve(app: ASGIApp, *incoming: Message, send: Send | None = None, **options: Any) -> Peer:
+    """What an app sends that may receive one of these messages an hour."""
+    clock, peer = SteppedClock(), Peer(incoming or [TEXT] * 3)
+    rules = [Rule("/", None, messages="1/hour")]
+    limited = RateLimitMiddleware(app, rules=rules, store=MemoryStore(clock=clock), **options)
+    clock.run(limited(websocket(), peer.receive, send or peer.send))
+    return peer
+
+
 def test_messages_come_no_faster_than_their_quota() -> None:
     """A burst at once, and then one after the other."""
     assert Sockets(Rule("/", None, messages="2/s burst 3")).run(7) == [0, 0, 0, 0.5, 1.0, 1.5, 2.0]
@@ -113,18 +122,13 @@ def test_handshakes_are_charged_to_the_quota_of_the_rule() -> None:
 
 def test_other_messages_are_not_counted() -> None:
     """Connecting and disconnecting cost nothing, and pass unchanged."""
-    clock, got = SteppedClock(), []
-    incoming = [{"type": "websocket.connect"}, TEXT, {"type": "websocket.disconnect", "code": 1001}]
-    peer = Peer(incoming)
+    got, incoming = [], [{"type": "websocket.connect"}, TEXT, {"type": "websocket.disconnect", "code": 1001}]
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         got.extend([await receive() for _ in range(3)])
 
-    rule = Rule("/", None, messages="1/hour")
-    limited = RateLimitMiddleware(app, rules=[rule], store=MemoryStore(clock=clock))
-    clock.run(limited(websocket(), peer.receive, peer.send))
+    assert serve(app, *incoming).sent == []
     assert [id(message) for message in got] == [id(message) for message in incoming]
-    assert peer.sent == []
 
 
 @pytest.mark.anyio
@@ -148,7 +152,7 @@ async def test_an_app_that_polls_gets_its_messages() -> None:
 
 def test_nothing_leaves_after_the_close() -> None:
     """An app that sends to a closed socket gets the error of a peer that has disconnected."""
-    clock, received = SteppedClock(), []
+    received = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         assert await receive() is TEXT
@@ -157,16 +161,13 @@ def test_nothing_leaves_after_the_close() -> None:
             await send({"type": "websocket.send", "text": "still there?"})
         received.append("all")
 
-    peer = Peer([TEXT] * 3)
-    rule = Rule("/", None, messages="1/hour")
-    limited = RateLimitMiddleware(app, rules=[rule], store=MemoryStore(clock=clock))
-    clock.run(limited(websocket(), peer.receive, peer.send))
-    assert (received, peer.sent) == (["all"], [CLOSE])
+    assert serve(app).sent == [CLOSE]
+    assert received == ["all"]
 
 
 def test_what_comes_after_the_app_has_closed_takes_nothing() -> None:
     """Servers deliver what was queued, and Starlette's endpoints receive until the disconnect; closing takes time."""
-    clock, got, seen = SteppedClock(), list[Message](), list[Event]()
+    got, sent, seen = list[Message](), list[Message](), list[Event]()
 
     async def app(_: Scope, receive: Receive, send: Send) -> None:
         await receive()
@@ -177,18 +178,15 @@ def test_what_comes_after_the_app_has_closed_takes_nothing() -> None:
 
     async def slow_send(message: Message) -> None:
         await asyncio.sleep(1)
-        await peer.send(message)
+        sent.append(message)
 
-    peer = Peer([TEXT] * 3)
-    rule, store = Rule("/", None, messages="1/hour"), MemoryStore(clock=clock)
-    limited = RateLimitMiddleware(app, rules=[rule], store=store, hooks=[seen.append])
-    clock.run(limited(websocket(), peer.receive, slow_send))
-    assert (got, [each["code"] for each in peer.sent], seen) == ([TEXT, TEXT], [1000], [])
+    serve(app, send=slow_send, hooks=[seen.append])
+    assert (got, [each["code"] for each in sent], seen) == ([TEXT, TEXT], [1000], [])
 
 
 def test_a_client_that_has_gone_is_no_error_of_the_app() -> None:
     """The server raises an error when a socket is closed whose client has gone."""
-    clock, got = SteppedClock(), list[Message]()
+    got = list[Message]()
 
     async def app(_: Scope, receive: Receive, __: Send) -> None:
         got.extend([await receive() for _ in range(2)])
@@ -196,8 +194,7 @@ def test_a_client_that_has_gone_is_no_error_of_the_app() -> None:
     async def send(_: Message) -> None:
         raise OSError
 
-    limited = RateLimitMiddleware(app, rules=[Rule("/", None, messages="1/hour")], store=MemoryStore(clock=clock))
-    clock.run(limited(websocket(), Peer([TEXT] * 2).receive, send))
+    serve(app, send=send)
     assert got == [TEXT, GONE]
 
 
