@@ -37,35 +37,16 @@ async def test_the_same_error_reaches_the_server() -> None:
 # The beginning and the end, and requests that are given up
 
 
-@pytest.mark.parametrize("outcome", ["complete", "failed"])
-async def test_the_store_is_closed_after_the_app(outcome: str) -> None:
-    """The app may use it during shutdown; the server gets the last message after the store is closed."""
-    notes: list[str] = []
-    store = MemoryStore()
-    store.aclose = AsyncMock(side_effect=lambda: notes.append("store closed"))  # type: ignore[method-assign]
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await receive()
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        notes.append("app shut down")
-        await send({"type": f"lifespan.shutdown.{outcome}"})
-
-    async def send(message: Message) -> None:
-        notes.append(message["type"])
-
-    peer = Peer([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
-    await RateLimitMiddleware(app, "1/s", store=store)({"type": "lifespan"}, peer.receive, send)
-    assert notes == ["lifespan.startup.complete", "app shut down", "store closed", f"lifespan.shutdown.{outcome}"]
-
-
-async def test_a_failed_start_up_passes() -> None:
-    """The server gets the message of the app as it is, after the store is closed."""
-    failed = {"type": "lifespan.startup.failed", "message": "no database"}
-    peer, store = Peer(), MemoryStore()
+@pytest.mark.parametrize(
+    "ends", [["startup.failed"], ["startup.complete", "shutdown.complete"], ["startup.complete", "shutdown.failed"]]
+)
+async def test_the_store_is_closed_after_the_app(ends: list[str]) -> None:
+    """The app may use it during shutdown; the server gets the last message, as it is, after the store is closed."""
+    sent: list[Message] = [{"type": f"lifespan.{each}", "message": "no database"} for each in ends]
+    store, peer = MemoryStore(), Peer()
     store.aclose = AsyncMock(side_effect=lambda: peer.sent.append({}))  # type: ignore[method-assign]
-    await RateLimitMiddleware(sends(failed), "1/s", store=store)({"type": "lifespan"}, peer.receive, peer.send)
-    assert peer.sent == [{}, failed]
+    await RateLimitMiddleware(sends(*sent), "1/s", store=store)({"type": "lifespan"}, peer.receive, peer.send)
+    assert peer.sent == [*sent[:-1], {}, sent[-1]]
 
 
 async def test_an_app_without_lifespan_raises_as_before() -> None:

@@ -4,7 +4,7 @@ import asyncio
 from typing import Annotated, Any
 
 import pytest
-from fastapi import Depends, FastAPI, Request, WebSocket
+from fastapi import Depends, FastAPI, Request
 from starlette.types import Message
 
 from asgi_ratelimit import Decision, Limiter, MemoryStore, RateLimit
@@ -43,11 +43,6 @@ class Api(Site):
         async def parsed(request: Request, body: dict[str, int], decision: Limited) -> None:
             request.scope["visitor"].entered = self.now
             self.bodies.append(body)
-
-        @app.websocket("/socket")
-        async def socket(websocket: WebSocket, decision: Limited) -> None:
-            websocket.scope["visitor"].entered = self.now
-            await websocket.accept()
 
         self.middleware.app = app
         self.app = self.middleware if is_inside else app
