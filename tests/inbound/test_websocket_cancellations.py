@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message, Receive, Scope, Send
 
-from asgi_ratelimit import Charge, FixedWindow, MemoryStore, RateLimitMiddleware, Rule, Store, Take
+from asgi_ratelimit import Charge, FixedWindow, MemoryStore, RateLimitMiddleware, Rule, Take
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import websocket
 from tests.support.store_elsewhere import StoreElsewhere
@@ -21,26 +21,14 @@ from tests.support.store_elsewhere import StoreElsewhere
 PER_DAY = FixedWindow(1000, 86_400, name="per-day")
 
 
-def in_memory(memory: MemoryStore) -> Store:
-    """A store of this process."""
-    return memory
-
-
-def elsewhere(memory: MemoryStore) -> Store:
-    """A store that needs a tenth of a second for each call."""
-    return StoreElsewhere(memory, 0.1)
-
-
-BOTH = pytest.mark.parametrize("place", [in_memory, elsewhere])
-
-Place = Callable[[MemoryStore], Store]
-
-
 @dataclass
 class Line:
-    """One peer, its messages with the times at which they come, and an app that receives them as ``reads`` says."""
+    """One peer, its messages with the times at which they come, and an app that receives them as ``reads`` says.
 
-    place: Place
+    Its store is of this process, or elsewhere and needs so many seconds for each call.
+    """
+
+    seconds: float
     reads: Callable[[Line, Receive, Send], Any]
     messages: Any = "1/s burst 1"
     sends: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
@@ -52,7 +40,7 @@ class Line:
         self.clock = SteppedClock()
         self._start = self.clock.now
         self._memory = MemoryStore(clock=self.clock)
-        self.store = self.place(self._memory)
+        self.store = StoreElsewhere(self._memory, self.seconds) if self.seconds else self._memory
         rule = Rule("/", None, messages=self.messages, name="chat")
         self.app = RateLimitMiddleware(self._app, rules=[rule], store=self.store)
 
@@ -97,8 +85,8 @@ class Line:
         self.sent.append(message)
 
 
-@BOTH
-def test_what_is_booked_for_nobody_is_given_back(place: Place) -> None:
+@pytest.mark.parametrize("seconds", [0.0, 0.1])
+def test_what_is_booked_for_nobody_is_given_back(seconds: float) -> None:
     """Where an app ends that has not got its message, others of the key need not wait for that."""
 
     async def once(line: Line, receive: Receive, _: Send) -> None:
@@ -106,7 +94,7 @@ def test_what_is_booked_for_nobody_is_given_back(place: Place) -> None:
             while True:
                 line.note(await asyncio.wait_for(receive(), 0.35))
 
-    line = Line(place, once)
+    line = Line(seconds, once)
 
     async def one_after_another() -> None:
         for _ in range(8):
@@ -118,20 +106,20 @@ def test_what_is_booked_for_nobody_is_given_back(place: Place) -> None:
 
 
 @given(
-    st.sampled_from([in_memory, elsewhere]),
+    st.sampled_from([0.0, 0.1]),
     st.lists(st.integers(0, 30).map(lambda tenths: tenths / 10), max_size=6),
     st.lists(st.sampled_from([0.0, 0.001, 0.05, 0.1, 0.15, 0.5, 1.0, 1.5]), max_size=30),
     st.booleans(),
 )
 def test_no_message_is_lost_or_reordered(
-    place: Place, sends: list[float], timeouts: list[float], by_wait: bool
+    seconds: float, sends: list[float], timeouts: list[float], by_wait: bool
 ) -> None:
     """Whatever the app cancels: it gets all, in their order, no faster than the quota, and each is charged once."""
 
     async def reads(line: Line, receive: Receive, _: Send) -> None:
-        for seconds in timeouts:
+        for timeout in timeouts:
             receiving = asyncio.create_task(receive())
-            await asyncio.wait({receiving}, timeout=seconds)
+            await asyncio.wait({receiving}, timeout=timeout)
             if not receiving.done():
                 receiving.cancel()
                 if by_wait:
@@ -141,8 +129,8 @@ def test_no_message_is_lost_or_reordered(
         while not line.got or line.got[-1][0] != "websocket.disconnect":
             line.note(await receive())
 
-    line = Line(place, reads, (FixedWindow(1, 1, name="per-second"), PER_DAY), sends).run()
+    line = Line(seconds, reads, (FixedWindow(1, 1, name="per-second"), PER_DAY), sends).run()
     assert [text for text, _ in line.got] == [*map(str, range(len(sends))), "websocket.disconnect"]
     assert line.used == len(sends)
-    if place is in_memory:  # a store elsewhere decides by its own time
+    if not seconds:  # a store elsewhere decides by its own time
         assert len({int(at) for _, at in line.got[:-1]}) == len(sends)
