@@ -15,6 +15,7 @@ import httpx
 import pytest
 from fastapi import Depends, FastAPI
 from starlette.requests import Request
+from starlette.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 
 from asgi_ratelimit import InFlight, Limiter, Overrides, RateLimit, RateLimitMiddleware, RedisStore, Rule, limits
@@ -380,27 +381,42 @@ def test_what_has_rates_only_says_so(make: Any, message: str) -> None:
         make()
 
 
+class Holding:
+    """A hook that counts the places that are held, by limit."""
+
+    def __init__(self) -> None:
+        self.places: Counter[str] = Counter()
+
+    def __call__(self, event: Event) -> None:
+        """Decisions are not counted here."""
+
+    def held(self, name: str, change: int) -> None:
+        self.places[name] += change
+
+
 @pytest.mark.parametrize("is_inner", [False, True], ids=["alone", "within another middleware"])
 async def test_what_is_held_is_shown(store: Store, is_inner: bool) -> None:
     """To the hooks of its middleware at once, and in the summary of all processes, which is written each second."""
-    held: Counter[str] = Counter()
-
-    class Hook:
-        def __call__(self, event: Event) -> None:
-            """Decisions are not counted here."""
-
-        def held(self, name: str, change: int) -> None:
-            held[name] += change
-
+    hook = Holding()
     rules = [Rule("/", "3 at once", name="export")]
-    app = RateLimitMiddleware(Export(), rules=rules, store=store, hooks=[Hook()])
+    app = RateLimitMiddleware(Export(), rules=rules, store=store, hooks=[hook])
     app = RateLimitMiddleware(app, "99/minute", store=store, name="outer") if is_inner else app
 
     async def shows(count: int) -> bool:
         return count == next((rule.held for rule in (await summary(store)).rules if rule.name == "export"), 0)
 
     async with under_way(app, http(), http()):
-        assert held == {"export": 2}
+        assert hook.places == {"export": 2}
         await until_async(lambda: shows(2))
-    assert held == {"export": 0}
+    assert hook.places == {"export": 0}
     await until_async(lambda: shows(0))
+
+
+def test_places_in_a_store_of_a_dependency_are_shown() -> None:
+    """The hooks of the middleware around it see them, as they see its decisions."""
+    hook, app = Holding(), FastAPI()
+    limit = RateLimit("3 at once", name="export", store=MemoryStore())
+    app.add_middleware(RateLimitMiddleware, quota="99/minute", hooks=[hook])
+    app.get("/", dependencies=[Depends(limit)])(lambda: hook.places)
+    assert TestClient(app).get("/").json() == {"export": 1}
+    assert hook.places == {"export": 0}
