@@ -17,7 +17,8 @@ from ..decision import Decision, Take, checked_actual
 from ..errors import StoreError
 from ..keys.base import called
 from ..leases import end_leases
-from ..stores import Store, settle, settle_all, undoing
+from ..stores import Settlement, Store, settle_all, undoing
+from ..stores.base import settlements_of
 from ..waiting.drivers import GiveBack, run_async
 from ..waiting.waiter import SlotWaiter
 from .plan import SCOPE_KEY, Plan
@@ -142,23 +143,22 @@ class Settling:
         return kind != "websocket.close" and ends_answer(message)
 
     def _settle(self) -> Awaitable[None]:
-        """Settle every decision, even if the request has been cancelled."""
+        """Settle every decision, even if the request has been cancelled: what has gone to the store is done there."""
         self._is_settled = True
-        at_once = self.store.in_process and self.plan.settles_at_once
+        at_once = self.plan.settles_at_once
         return self._settle_decisions() if at_once else see_through([self.store], self._settle_decisions)
 
     async def _settle_decisions(self) -> None:
         """Settle each charge by the ``settle`` of the rule with its name, which is called once."""
         settling, actual = self.plan.settling, dict[str | None, float | None]()
+        settlements: list[Settlement] = []
         for decision in self.decisions:
             for charge in decision.take.charges:
                 if charge.name in settling and charge.name not in actual:
                     actual[charge.name] = await self._actual_cost(settling[charge.name])
-        for decision in self.decisions:
-            try:
-                await settle(self.store, decision, [actual.get(charge.name) for charge in decision.take.charges])
-            except StoreError:  # which the store has logged; the charge stands
-                continue
+            settlements += settlements_of(decision, [actual.get(charge.name) for charge in decision.take.charges])
+        with suppress(StoreError):  # which the store has logged; the charges stand
+            await settle_all(self.store, settlements)
 
     async def _actual_cost(self, rule: CompiledRule) -> float | None:
         """The result of the rule's settle function; ``None``, also if it fails, leaves the cost as charged."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
-from ..background import LONGEST, background_loop, keep, run_in_place, running_loop
+from ..background import LONGEST, background_loop, keep, run_in_place, running_loop, unharmed
 from ..clock import Clock, monotonic_us, time_of, wait_for
 from ..errors import StoreError
 from ..logs import warn_once
@@ -116,6 +116,8 @@ class Finish(StoreStep):
             return await self.call()
         task = keep(self.store, asyncio.ensure_future(self.call()))
         try:
+            if self.longest is None:
+                return await unharmed(task)
             await asyncio.wait([task], timeout=self.longest)
         except asyncio.CancelledError:
             self.is_left = True
@@ -125,7 +127,7 @@ class Finish(StoreStep):
                 with contextlib.suppress(StoreError):
                     await self.call()
             raise
-        return task.result() if self.longest is None else None
+        return None
 
 
 class GiveBack(Finish):
