@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from random import random
-from typing import cast
+from typing import Any, cast
 
 from .algorithms.in_flight import ENDS, HOLDS, LOOK_US, WAITS, InFlightState, has_place
 from .algorithms.take import State, place_of
@@ -66,6 +66,8 @@ class Leases(BesideStore):
         self._held: dict[int, tuple[list[Settlement], float, asyncio.AbstractEventLoop | None]] = {}
         # What ends those that have ended, as far as the store may not know it, and when they end by themselves.
         self._ended: dict[int, tuple[list[Settlement], float]] = {}
+        # By event loop, the task that gives back what is released there until it begins, and that.
+        self._returning: dict[Any, tuple[asyncio.Task[None], dict[int, list[Settlement]]]] = {}
         # Whether anything was held since the last run; whether that failed, or an outage has begun since.
         self._is_used = self._is_failing = False
         # Whether a renewal is under way, which brings back what ends meanwhile; whether there is a connection for that.
@@ -97,7 +99,12 @@ class Leases(BesideStore):
         if self.in_process or not ends:
             run_in_place(settle_all(cast("Store", self._owner()), ends))
         elif (loop := _get_running_loop()) is not None:
-            keep(self._owner(), loop.create_task(self._return({decision.id: ends}))).add_done_callback(self._try_soon)
+            returning, ended = self._returning.get(loop, (None, {}))
+            if returning is None or returning.done():  # else it has yet to begin, and takes this along
+                returning, ended = keep(self._owner(), loop.create_task(self._return_from(loop))), {}
+                returning.add_done_callback(self._try_soon)
+                self._returning[loop] = returning, ended
+            ended[decision.id] = ends
         else:
             asyncio.run_coroutine_threadsafe(self._return({decision.id: ends}), background_loop.loop())
 
@@ -119,6 +126,10 @@ class Leases(BesideStore):
         if ends and (self._is_renewing or not self.in_process):  # else nothing can fail
             self._ended[identity] = ends, monotonic_us() + LEASE_US
         return ends
+
+    async def _return_from(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Give back what is released in one iteration of an event loop."""
+        await self._return(self._returning.pop(loop)[1])
 
     async def _return(self, ended: Mapping[int, list[Settlement]]) -> None:
         """Give places back to the store; what it does not answer to is sent again until its lease has ended."""

@@ -19,8 +19,7 @@ from ..keys.base import called
 from ..leases import end_leases
 from ..stores import Settlement, Store, settle_all, undoing
 from ..stores.base import settlements_of
-from ..waiting.drivers import GiveBack, run_async
-from ..waiting.waiter import SlotWaiter
+from ..waiting.drivers import GiveBack, SendTake
 from .plan import SCOPE_KEY, Plan
 from .refusals import BODIES, FILES, FINAL, STARTS, ends_answer
 from .rules import CompiledRule
@@ -44,9 +43,12 @@ async def see_through(stores: Sequence[Store], call: Callable[[], Coroutine[Any,
 
 async def take_one(store: Store, take: Take) -> Decision:
     """The decision on a take; if the request is cancelled meanwhile, what it has taken is given back."""
-    if store.in_process:  # it never waits, nor needs asyncio
-        return (await store.take((take,)))[0]
-    return await run_async(SlotWaiter(store).try_take(take))
+    sent = SendTake(store, take)
+    try:
+        return await sent.in_task()
+    except BaseException:
+        await see_through([store], sent.undo)
+        raise
 
 
 async def give_back(taken: Sequence[Taken]) -> dict[str, State]:

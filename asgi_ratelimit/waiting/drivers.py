@@ -10,16 +10,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from dataclasses import dataclass, field
 from threading import Event
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from ..background import LONGEST, background_loop, keep, run_in_place, running_loop, unharmed
 from ..clock import Clock, monotonic_us, time_of, wait_for
+from ..decision import Decision, Take
 from ..errors import StoreError
 from ..logs import warn_once
-from ..stores import Store
+from ..stores import Decisions, Store, settle_all, undoing
 
 T = TypeVar("T")
 
@@ -100,15 +101,42 @@ class CallStore(StoreStep):
 
 
 @dataclass
+class SendTake(StoreStep):
+    """Send a take to a store. A caller that is cancelled meanwhile should ``undo`` it."""
+
+    store: Store
+    take: Take
+    # The decision, or what waits for it.
+    _answer: Any = field(init=False, default=None)
+
+    async def in_task(self) -> Decision:
+        if not self.store.in_process:
+            await asyncio.sleep(0)  # what was released just now goes first
+        answer: Any = self.store.take((self.take,))
+        if not self.store.in_process and type(answer) is not Decisions:
+            self._answer = keep(self.store, asyncio.ensure_future(answer))
+            answer = unharmed(self._answer)
+        decisions: Sequence[Decision] = await answer
+        self._answer = decisions
+        return decisions[0]
+
+    async def undo(self) -> None:
+        """Give back what was taken, once that is known; what belongs to an operation stays for its next caller."""
+        waits = isinstance(self._answer, asyncio.Future)
+        for decision in (await unharmed(self._answer) if waits else self._answer) or ():
+            if decision.take.operation is None:
+                await settle_all(self.store, undoing(decision), is_unused=True)
+
+
+@dataclass
 class Finish(StoreStep):
     """Call a store, and finish that even if the caller is cancelled, which then waits for it, but not for long.
 
-    ``is_left`` says that the caller has been cancelled. ``longest`` is the longest wait of one that is not, in seconds.
+    ``longest`` is the longest wait of one that is not cancelled, in seconds.
     """
 
     store: Store
     call: Callable[[], Coroutine[Any, Any, Any]]
-    is_left: bool = False
     longest: ClassVar[float | None] = None
 
     async def in_task(self) -> Any:
@@ -120,7 +148,6 @@ class Finish(StoreStep):
                 return await unharmed(task)
             await asyncio.wait([task], timeout=self.longest)
         except asyncio.CancelledError:
-            self.is_left = True
             await asyncio.wait([task], timeout=LONGEST)
             if task.cancelled() and self.longest is not None:
                 # At its end, ``asyncio.run`` cancels all tasks, this one and that one, which then may never have begun.

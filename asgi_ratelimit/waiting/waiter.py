@@ -30,7 +30,7 @@ from ..errors import RateLimitError, StoreError
 from ..quota_text import readable
 from ..quotas import SECOND_US, FixedWindow, InFlight, Quota, TokenBucket
 from ..stores import ByStore, CameBack, Decisions, Store, settle_all, undoing, when_units_come_back
-from .drivers import CallStore, Finish, Flow, GiveBack, sleep
+from .drivers import CallStore, Finish, Flow, GiveBack, SendTake, sleep
 from .queues import FIRST, LATE_US, ConcurrencyLimit, Queues, ReturningUnits, Slot, Waiter, key_of, slot_of
 
 OUT = "; the store is out, and this process limits with its share of the quota"
@@ -160,25 +160,13 @@ class SlotWaiter:
 
     def try_take(self, take: Take) -> Flow[Decision]:
         """Send a take to the store once; if the caller is cancelled meanwhile, what it has booked is given back."""
-
-        answered: list[Decision] = []  # the answer, which may come just as the caller is cancelled
-
-        async def taking() -> Decision:
-            (decision,) = await self.store.take((take,))
-            if step.is_left and decision.allowed and take.operation is None:
-                await settle_all(self.store, undoing(decision), is_unused=True)
-            else:
-                answered.append(decision)
-            return decision
-
-        step = Finish(self.store, taking)
+        step = SendTake(self.store, take)
         try:
             return (yield step)  # type: ignore[no-any-return]  # a step has any result
         except GeneratorExit:
             raise
         except BaseException:
-            for decision in answered if take.operation is None else ():
-                yield GiveBack(self.store, partial(settle_all, self.store, undoing(decision), is_unused=True))
+            yield GiveBack(self.store, step.undo)
             raise
 
     def departed(self, decision: Decision) -> Flow[Decision]:

@@ -117,13 +117,19 @@ class RedisStore:
         If Redis does not answer, a settlement waits in the outage ledger until it does, except for one with a token, or
         one that is not remembered, which raises ``StoreError``. A decision of an outage is settled here.
         """
-        if len(settlements) == 1:
-            return [await self._settle(settlements[0])]
-        answers = await asyncio.gather(*map(self._settle, settlements), return_exceptions=True)
-        for answer in answers:
-            if isinstance(answer, BaseException):  # not before the others have their answers
-                raise answer
-        return cast("list[Settled]", answers)
+        settled: list[Settled] = []
+        failure: StoreError | None = None
+        for settlement, answer in [(each, self._sent(each)) for each in settlements]:  # all of them go at once
+            try:
+                settled.append(answer if isinstance(answer, Settled) else await unharmed(answer))
+            except StoreError as error:
+                if settlement.id and not settlement.token:
+                    settled.append(self._later(settlement, is_first=True))
+                else:  # what is not remembered might be done twice
+                    failure = error
+        if failure is not None:  # not before the others have their answers
+            raise failure
+        return settled
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget the buckets of these charges. Raises ``StoreError`` if Redis does not answer."""
@@ -185,8 +191,8 @@ class RedisStore:
         decisions = cast("list[Decisions]", await asyncio.gather(*answers))
         return [decision for (decision,) in decisions]
 
-    def _settle(self, settlement: Settlement) -> Awaitable[Settled]:
-        """The answer to a settlement, which travels before anything that comes later."""
+    def _sent(self, settlement: Settlement) -> Settled | Awaitable[Answer]:
+        """The answer to a settlement, or what waits for it; a settlement travels before anything that comes later."""
         outage, nodes = self._context.outage, self._open()
         sent = nodes.within_slot(settlement)
         if settlement.degraded:  # it was decided here: Redis keeps the mark, and this process what was charged
@@ -194,22 +200,14 @@ class RedisStore:
         if settlement.degraded and not settlement.token:
             if settlement.until_us:  # of a ticket, which others may redeem
                 outage.ledger.postpone(sent)
-            return asyncio.sleep(0, outage.settle(settlement))  # which is done at once, whoever is cancelled
+            return outage.settle(settlement)
         if outage.ledger and settlement.id and outage.ledger.is_waiting(settlement):  # it was settled already
             return self._later(settlement, is_first=False)
         if type(settlement.charge.quota) is InFlight and len(outage.local):  # it counts what is held here in an outage
             outage.local.settle_now((settlement,))
-        return self._settled(settlement, nodes.answer(sent))
+        return nodes.answer(sent)
 
-    async def _settled(self, settlement: Settlement, answer: Awaitable[Answer]) -> Settled:
-        try:
-            return cast("Settled", await unharmed(answer))  # what a request gives back as it ends is given back
-        except StoreError:
-            if settlement.token or not settlement.id:  # what is not remembered might be done twice
-                raise
-            return await self._later(settlement, is_first=True)
-
-    async def _later(self, settlement: Settlement, *, is_first: bool) -> Settled:
+    def _later(self, settlement: Settlement, *, is_first: bool) -> Settled:
         """The answer to a settlement that waits for Redis: nobody knows what its bucket holds then."""
         now = float((self.clock or SystemClock()).now_us())
         return Settled(is_first, now, unused(settlement.charge.quota, now))
