@@ -87,7 +87,7 @@ def _forget(future: asyncio.Future[Any]) -> None:
 
 
 async def unharmed(future: Any) -> Any:
-    """The result of a future that goes on where the caller is cancelled; asyncio logs its error then after a shield."""
+    """The result of a future, which goes on if the caller is cancelled: after a shield, asyncio would log its error."""
     if not future.done():
         done = future.get_loop().create_future()  # ``asyncio.wait`` makes one, too, but takes twice as long
         future.add_done_callback(lambda _: done.done() or done.set_result(None))
@@ -197,7 +197,7 @@ class Repeating:
     """The background loop of this process awaits ``run`` again and again, from ``start`` to ``end``.
 
     It is done there whichever event loop or thread needs it, so that it outlives any of them. It is done by timers and
-    short tasks: unlike a task that sleeps, nobody complains of them when a process ends. It ends when ``owner`` returns
+    short tasks: asyncio would warn of a task that still sleeps when a process ends. It ends when ``owner`` returns
     ``None``.
     """
 

@@ -200,7 +200,7 @@ class Decision:
     shadow: bool = False
     repeated: bool = field(default=False, compare=False)
     asked_us: float = field(default=0.0, repr=False, compare=False)
-    """When a repeated decision was asked for, or the wait was over that it is about; states are those of then."""
+    """The time of ``states`` if not ``now_us``: when a repeated decision was asked for, or a wait was over. Else 0."""
     # The charges that refuse, once they were asked for: counts and headers both do.
     _refusing: list[Charge] | None = field(init=False, default=None, repr=False, compare=False)
 
@@ -293,7 +293,7 @@ class Decision:
 
 
 def _beyond_us(wait_us: float, take: Take) -> float:
-    """How much longer a wait is than a take may wait; never ends, if it never does."""
+    """How much longer a wait is than a take may wait; ``NEVER`` if the wait never ends."""
     return wait_us if wait_us == NEVER else max(wait_us - take.max_wait_us, 0.0)
 
 
@@ -315,7 +315,10 @@ def with_charges(take: Take, charges: tuple[Charge, ...]) -> Take:
 
 
 def without(decision: Decision, kind: type[Charge], *, is_left: bool = False) -> Decision:
-    """The decision without the charges of this kind, or with nothing else left, as it is settled and reported."""
+    """The decision without its charges of this kind, as it is settled and reported.
+
+    With ``is_left``, it has those charges alone.
+    """
     kept = [pair for pair in zip(decision.take.charges, decision.stored) if isinstance(pair[0], kind) is is_left]
     if len(kept) == len(decision.stored):
         return decision

@@ -84,7 +84,7 @@ def shows_use(use: str) -> Callable[[F], F]:
 
 @Coroutine.register
 class Unawaited:
-    """The coroutine of a call that was not awaited yet: it is no boolean, as it would be true for who is refused."""
+    """The coroutine of a call that was not awaited yet. It refuses to be a boolean: it would be true for everybody."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         self._coroutine = coroutine

@@ -1,7 +1,7 @@
 """Hooks: functions of the program that are called with every decision. They see decisions and never change them.
 
-An event for each decision, a failure for each function of the program that fails, and, for those of an
-``AdaptiveTransport``, a change of what it knows about a server.
+They get an event for each decision, and a failure for each function of the program that fails. Those of an
+``AdaptiveTransport`` get a change of what it knows about a server instead.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def warn_once(section: str, text: str) -> None:
     logger.warning("%s (%s#%s)", text, PAGE, section)
 
 
-# So many limits, or stores of limits, no program has; one that makes them in each call soon has made more.
+# No program has this many limits or stores; one that makes them in each call soon has made more.
 MANY = 1000
 
 # How many were made, by the section of the docs about them.

@@ -26,7 +26,7 @@ from .quotas import Quota
 from .stores import ByStore, Store, store_of_limits
 from .stores.documents import MAX_BYTES
 
-# Of the document.
+# The name of the document, and the version of its format.
 NAME, FORMAT = "overrides", 1
 
 # The words of an override instead of a quota: decided and counted, but not enforced; not limited at all.

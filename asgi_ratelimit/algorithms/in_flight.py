@@ -22,10 +22,10 @@ LOOK_US = 100_000.0
 # The actual costs that settle a lease, which was charged 1: it ends, or is renewed as it holds, or as it waits.
 ENDS, HOLDS, WAITS = 0.0, 2.0, 3.0
 
-# A lease that waits lasts so many times less: those of a process that was killed would move up to free places.
+# A lease that waits lasts this many times less: that of a killed process would else move up to a free place.
 WAITING = 2.0
 
-# So much earlier does a lease end that was renewed as it held, which shows it: all other times are whole.
+# A lease that was renewed while it held ends this much earlier. The fraction marks it: all other times are whole.
 HELD_US = 0.5
 
 

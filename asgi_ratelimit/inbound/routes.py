@@ -210,7 +210,10 @@ def find_mistakes(table: RuleTable, app: Any) -> Iterator[tuple[str, str]]:
 
 
 def find_evaded(rules: Sequence[CompiledRule], routes: Sequence[AppRoute]) -> Iterator[tuple[str, str]]:
-    """The limits of routes, by these rules and by dependencies, that a client evades who invents its keys; as above."""
+    """The limits of routes, by rules and by dependencies, that a client evades by inventing keys.
+
+    They are in the form of ``find_mistakes``.
+    """
     evaded: dict[str, CompiledRule] = {}
     for route in routes:
         matching = [rule for rule in rules if not rule.shadow and _may_match(rule, route)]

@@ -24,7 +24,7 @@ from ..waiting.drivers import CallStore, Flow
 # A unit drains in a microsecond, so that levels are whole units, and pauses are exact.
 PAUSE = TokenBucket(1000.0, 0.001, 1.0, name="pause")
 
-# A slot that is booked for the end of a pause is at most so much before it: times are rounded.
+# Times are rounded: a slot that is booked for the end of a pause may be this much before it.
 ROUNDING_US = 10.0
 
 

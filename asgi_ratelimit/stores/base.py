@@ -246,7 +246,7 @@ def undoing(decision: Decision) -> list[Settlement]:
 # What this process has for each store
 
 
-# Guards what stores have in this process. A fork waits for it, so a child finds nothing half done, and it free.
+# Guards what stores have in this process. A fork waits for it, so a child finds it free, and nothing half done.
 lock = RLock()
 
 os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
@@ -255,7 +255,7 @@ os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_
 class ByStore(WeakKeyDictionary[Any, T]):
     """Values by store, each for as long as its store lives. Threads share them.
 
-    To call it with a store returns the value of that, the same for everyone who uses that object; ``make`` makes it.
+    Called with a store, it returns the value of that store, which ``make`` makes at first use.
     """
 
     def __init__(self, make: Any = None) -> None:

@@ -22,7 +22,7 @@ from .documents import MemoryDocuments
 
 T = TypeVar("T")
 
-# The stored buckets that are looked at to find one that goes for a new one.
+# How many stored buckets are looked at to find one that makes room for a new one.
 LOOKS = 8
 
 # How many are looked at while all of them refuse.
@@ -32,7 +32,7 @@ MOST_LOOKS = 64
 FULL, REFUSES = 0.0, 2.0
 
 
-# Once for so many new answers, twice as many of the oldest are examined; those that are over go.
+# Each time that so many answers were added, up to twice as many of the oldest are forgotten if they are over.
 EXAMINED_EVERY = 64
 
 
@@ -132,7 +132,7 @@ class MemoryStore:
         return self.settle_now(settlements)
 
     def settle_now(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        """The same for code without ``async``."""
+        """``settle`` for code without ``async``."""
         with lock:
             now = float(self.clock.now_us())
             return [self._settle(settlement, now) for settlement in settlements]

@@ -191,7 +191,10 @@ def _limiting(routes: Sequence[AppRoute]) -> list[RouteMiddleware]:
 
 
 def rules_of_file(path: str) -> tuple[list[CompiledRule], list[str]]:
-    """The same for a file of limits. Raises ``ConfigurationError`` for an invalid file."""
+    """The rules of a file of limits that charge anything, and the mistakes in them.
+
+    Raises ``ConfigurationError`` for an invalid file.
+    """
     table = RuleTable(LimitsFile(path, USUAL).options, Failures())
     problems = [text for _, text in find_mistakes(table, None)] if table.limits else ['no limit: quota = "100/minute"']
     return [*table.charging], [*problems, *_findings_of(table.charging)]

@@ -86,7 +86,7 @@ NEARLY_US = 20_000.0
 SHORTEST_US = 1_000.0
 
 
-# Of how many buckets it is kept which calls have left; those that were used last stay.
+# The most buckets whose departures are remembered; the least recently used one is forgotten first.
 MOST_BUCKETS = 10_000
 
 # A call may leave as if this time had already passed: late by a millisecond is on time, and delays nobody. Timers of
@@ -308,7 +308,7 @@ class SlotWaiter:
     # In front of own keys
 
     def _wait_with_own_keys(self, take: Take, priority: float, deadline_us: float) -> Flow[_Departure]:
-        """``wait_for_slot`` for several keys: a turn at the shared one is taken only when the own ones have room."""
+        """``wait`` for several keys: a caller takes a turn at the shared one only when its own ones have room."""
         shared = take.charges[-1]
         key = ("own", *[charge.bucket for charge in take.charges if charge.key != shared.key])
         turn = ("shared", shared.bucket)

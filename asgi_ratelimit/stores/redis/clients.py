@@ -82,8 +82,8 @@ def shown(url: str) -> str:
 class Server:
     """What a URL or a client stands for: a single Redis, a ``"cluster"``, or the ``service`` of a ``"sentinel"``.
 
-    The log calls it ``name``, a URL without its password. ``settings`` are those of its connections, and ``own`` of
-    those to sentinels. Connecting takes at most ``timeout`` seconds.
+    The log calls it ``name``, a URL without its password. ``settings`` are those of its connections, and
+    ``of_sentinels`` those of connections to sentinels. Connecting takes at most ``timeout`` seconds.
     """
 
     name: str

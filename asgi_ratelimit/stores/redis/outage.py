@@ -77,7 +77,7 @@ class OutageLedger:
         self._lock = threading.Lock()
         # By bucket, what has not been sent yet.
         self._sums: dict[str, Settlement] = {}
-        # By bucket, sums that were sent, be it that the answer was lost; by their marks, settlements that wait.
+        # By bucket, sums that were sent, whose answers may have been lost; by their marks, settlements that wait.
         self._sent: dict[str, Settlement] = {}
         self._log = FailureLog()
 
@@ -170,13 +170,13 @@ class Outage:
         self.local = MemoryStore(clock=clock, operation_ttl=operation_ttl)
         # By bucket, the least units of its share, which takes of any cost have for a period after a large one.
         self._least: Remembered[float] = Remembered(MOST_BUCKETS)
-        # The quotas that shares are of.
+        # By share, the whole quota.
         self._whole: Remembered[Quota] = Remembered(MOST_BUCKETS)
         # The renewals of what this process holds of a bucket.
         self.held_of: Callable[[str], Sequence[Settlement]] = lambda bucket: ()
         # Puts back what this process holds, which a store that is back may have lost.
         self.renew_soon: Callable[[], None] = lambda: None
-        # The names of those that are out.
+        # The names of the nodes that are out.
         self.nodes: set[str] = set()
         self.begin_ledger()
 

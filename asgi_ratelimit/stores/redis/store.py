@@ -26,7 +26,7 @@ from .nodes import ClusterNodes, Context, Node
 from .outage import Outage
 from .wire import PEEK_ID, Answer, NumberedTake
 
-# The least seconds in which Redis has to answer a single command: nobody is kept from work meanwhile.
+# The shortest deadline of a single command in seconds: no request waits for one.
 LEAST_TIMEOUT = 1.0
 
 
@@ -223,5 +223,5 @@ class RedisStore:
         return kind(self._context, Connection(server), server.name)
 
 
-# What belongs to the parents of this process.
+# What belongs to the parents of this process: it is kept, because the garbage collector would close it.
 _of_parents: list[object] = []
