@@ -32,7 +32,7 @@ class Lists:
         self._allow, self._deny, self._failures = allow, deny, failures
 
     async def exempts(self, scope: Scope, name: str, on_error: OnError | None) -> bool:
-        """Whether a request is exempt; the middleware has this name, and this ``on_error``.
+        """Whether a request is exempt; ``name`` and ``on_error`` are those of the middleware.
 
         Raises ``AccessDenied`` for a request that is always refused. May raise ``LimitUnavailable`` if ``deny`` fails.
         """
@@ -41,7 +41,7 @@ class Lists:
         return self._allow is not None and await self._is_on("allow", self._allow, scope, name, False)
 
     async def _is_on(self, argument: str, function: ListFunction, scope: Scope, name: str, refuses: bool) -> bool:
-        """Whether a request is on the list that this argument of the middleware named ``name`` is."""
+        """Whether a request is on the list that the middleware ``name`` has as this argument."""
         try:
             scope[DENIES] = argument == "deny"  # for `within`, also where the function of the program calls it
             answer = await called(function, connection_of(scope))

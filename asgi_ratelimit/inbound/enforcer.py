@@ -181,12 +181,12 @@ class RequestLimits:
     waited: float = field(init=False, default=0.0)  # how many seconds the request has waited for slots
     # That of the innermost middleware, whose key and store dependencies use
     inner: Enforcer | None = field(init=False, default=None)
-    # What a refusal adds to an answer of the program's own, and the lowest status of one to which it does
+    # The headers that a refusal adds to the program's own answer, and the lowest status of an answer that gets them
     retry_after: tuple[Sequence[Header], int] | None = field(init=False, default=None)
     # The decisions whose places in flight the request holds until its answer has ended, and the hooks that see them
     held: Sequence[tuple[Leases, Decision, Hooks]] = field(init=False, default=())
-    # The status of the answer instead of the app's, and what sends it, whatever the app sends from then on; nothing,
-    # once an answer has begun
+    # The answer that replaces the app's, whatever the app sends: its status, and what sends it. It counts only until
+    # an answer has begun
     pending: tuple[int, Callable[[], Awaitable[None]]] | None = field(init=False, default=None)
 
     def send(self, message: Message) -> Awaitable[None]:
@@ -227,7 +227,7 @@ class RequestLimits:
             hooks.held(decision, -1)
 
     async def send_pending(self) -> bool:
-        """Whether the app has sent nothing although an answer was set, which is sent now."""
+        """Send the pending answer, if the app has sent none; return whether that is so."""
         if self.pending is None or self.has_started:
             return False
         await self.pending[1]()
@@ -245,7 +245,7 @@ class RequestLimits:
         """
         if plan.holds:
             for each in decisions:
-                if InFlight in [type(charge.quota) for charge in each.charges]:  # not for all that a function returns
+                if InFlight in [type(charge.quota) for charge in each.charges]:  # a function may also return rates
                     (leases := leases_of(store)).hold(each)
                     hooks.held(each, 1)
                     self.held = *self.held, (leases, each, hooks)

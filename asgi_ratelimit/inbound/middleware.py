@@ -119,7 +119,7 @@ class RateLimitMiddleware:
         warn_of(find_mistakes(self.rule_table, self.app))
 
     def _own_names(self, table: RuleTable) -> None:
-        """Own the names of this table instead of earlier ones; ``ConfigurationError`` if another limit has one."""
+        """Register this table's names in place of earlier ones; ``ConfigurationError`` if another limit has one."""
         quotas, messages = owned_quotas(table.declared), message_quotas(table.declared)
         is_peer = getattr(self._file, "is_like", lambda other: False)
         register(self.store, self, quotas, unlisted=messages, instead=True, is_peer=is_peer)
@@ -130,7 +130,7 @@ class RateLimitMiddleware:
 
     @property
     def limits_nothing(self) -> bool:
-        """Whether it charges nobody, nor lets anybody in or not, and no route behind it has a limit either."""
+        """Whether it has neither a rule that charges nor a list, and no route behind it has a limit either."""
         return not self.rule_table.limits and self._lists is None and not has_limited_route(self.app)
 
     def overrides_changed(self) -> None:
@@ -140,7 +140,7 @@ class RateLimitMiddleware:
             table = self.rule_table = self._table_of(options)
             self._enforcer.on_limited_of, self._enforcer.default = table.on_limited, table.default
             if options is self._options and place is self._place and live is watch_of(self.store).live:
-                break  # else another thread may have replaced a newer table; a lock might be held in a fork
+                break  # else another thread has changed one of them; a lock might be held in a fork
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -192,7 +192,7 @@ class RateLimitMiddleware:
             if limits is outer or limits.has_started:
                 raise
             await error(scope, receive, send)
-        except Exception:  # of an app that has made something else of a refused charge, perhaps
+        except Exception:  # perhaps an app has made another error of that of a refused charge
             if limits is outer or not await limits.send_pending():
                 raise
         finally:

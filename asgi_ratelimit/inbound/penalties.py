@@ -134,8 +134,8 @@ def is_blocked(decision: Decision) -> bool:
 async def block(store: Store, name: str | None, key: str, seconds: float) -> Decision:
     """Charge as much as takes ``seconds`` to drain, unless the level is already above the burst.
 
-    The level is back at the burst a millisecond early, so any number of checks passes when the time is over. An outage
-    refuses it, so that no block comes into force later of which the caller was told that there is none.
+    The level is back at the burst a millisecond early, so any number of checks passes when the time is over. During an
+    outage it is refused: no block may come into force after the caller was told that there is none.
     """
     take = Take((Charge(BLOCK, key, seconds * RATE, name),), _SOON, on_error="deny")
     return (await store.take((take,)))[0]

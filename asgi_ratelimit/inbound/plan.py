@@ -29,9 +29,9 @@ from .refusals import LimitUnavailable
 from .rules import NOTHING, STRICTNESS, Charged, CompiledRule, Rule, require_agreement, under_overrides
 from .user_functions import CostFunction, Failures, QuotaFunction, Results, connection_of
 
-MAX_CACHED = 4096  # the number of paths whose plans are kept, and of sets of rules
+MAX_CACHED = 4096  # for how many paths, and for how many sets of rules, plans are kept
 
-MAX_KEPT = 2048  # the number of keys, or of keys together, whose takes a plan keeps
+MAX_KEPT = 2048  # for how many keys, or combinations of keys, a plan keeps takes
 
 # A rule, the number of its key, what it charges, and the cost of each charge
 _Row: TypeAlias = "tuple[CompiledRule, int, Charged, Any]"
@@ -296,27 +296,27 @@ class RuleTable:
         path: str = "/" if not self.rules else route_path(scope) if scope.get("root_path") else scope["path"]
         if path[-1:] == "\n":
             path, scope["path"] = path.rstrip("\n"), scope["path"].rstrip("\n")
-        asks = method == "OPTIONS" and any(name == b"access-control-request-method" for name, _ in scope["headers"])
+        is_preflight = method == "OPTIONS" and b"access-control-request-method" in dict(scope["headers"])
         matched = self._matched if len(path) + len(method) > LONGEST_CACHED else self._cached
-        return matched(path, method, asks)
+        return matched(path, method, is_preflight)
 
     def exempts(self, scope: Scope) -> bool:
         """Whether a rule exempts a request with this scope, which ``plan_for`` has read before."""
         final = self._final(self.rules, route_path(scope), scope.get("method", "").upper())
         return final is not None and not final.quota
 
-    def _matched(self, path: str, method: str, asks: bool) -> Plan | None:
+    def _matched(self, path: str, method: str, is_preflight: bool) -> Plan | None:
         """The plan of the rules that match: a rule charges the path in any of the ways in which apps read it.
 
-        A CORS preflight, which ``asks`` and which a browser sends by itself, has only rules that name its method.
+        A CORS preflight, which a browser sends by itself, has only rules that name its method.
         """
-        rules = [rule for rule in self.rules if rule.methods or not asks]
+        rules = [rule for rule in self.rules if rule.methods or not is_preflight]
         paths, method = readings(path), method.upper()
         final = self._final(rules, path, method)
         matching = [rule for rule in rules if any(rule.matches(each, method) for each in paths)]
         if final is not None:
             matching = [rule for rule in matching if rule is final or rule.shadow]
-        elif not asks:
+        elif not is_preflight:
             matching = [*self._own, *matching]
         charging = _charging(matching)
         return self._plan_of(charging) if charging else None

@@ -138,7 +138,7 @@ def as_methods(methods: Collection[str] | None, is_for_messages: bool = False) -
     return frozenset(named | {"HEAD"} if "GET" in named else named)
 
 
-# The options of a rule that it has as they are written, where they are
+# The options of a ``Rule`` that its compiled rule takes over as they are, if they are set
 _AS_WRITTEN = ("cost", "max_delay", "on_error", "on_limited", "retry_after", "settle")
 
 
@@ -192,8 +192,8 @@ class CompiledRule:
         self.max_delay = float(require_number(what, self.max_delay, 0, MAX_PERIOD, "max_delay=2.0"))
         if self.on_error is not None:
             checked_on_error(self.on_error)
-        if not callable(self.quota):
-            self.quota = self.retried(self.quota)
+        if not callable(self.quota) and self.retry_after is not None:
+            self.quota = _with_retry_after(self.quota, self.retry_after)
         self.charged = Charged(self.name, self.constant_quotas)
         self.has_functions = callable(self.quota) or callable(self.cost)
         self.reads_scope = isinstance(self.key, ScopeKey)
@@ -258,7 +258,8 @@ class CompiledRule:
             if quota is None:
                 return NOTHING, 0.0
             quotas = quota if type(quota) is str else as_quotas(quota)
-            charged = _charged_under(self.name, quotas if self.retry_after is None else self.retried(as_quotas(quota)))
+            own = quotas if self.retry_after is None else _with_retry_after(as_quotas(quota), self.retry_after)
+            charged = _charged_under(self.name, own)
         if callable(cost):
             try:
                 cost = as_units(await user_functions.called_once(cost, connection, results))
@@ -266,12 +267,6 @@ class CompiledRule:
                 self.failures.report(self.name, "cost", f"the request costs {self.base_cost:g}", error)
                 cost = self.base_cost
         return (charged, cost) if cost else (NOTHING, 0.0)
-
-    def retried(self, quotas: tuple[Quota, ...]) -> tuple[Quota, ...]:
-        """Quotas whose requests in flight tell who is refused to come back after this rule's ``retry_after``."""
-        if self.retry_after is None:
-            return quotas
-        return tuple([replace(q, retry_after=self.retry_after) if isinstance(q, InFlight) else q for q in quotas])
 
     def without_quota(self, error: Exception) -> CompiledRule | None:
         """Report that the quota function has failed; the rule that applies instead, ``None`` if the request passes.
@@ -321,6 +316,11 @@ class CompiledRule:
             raise
 
 
+def _with_retry_after(quotas: tuple[Quota, ...], seconds: float) -> tuple[Quota, ...]:
+    """The quotas, of which those of requests in flight tell who is refused to come back after so many seconds."""
+    return tuple([replace(each, retry_after=seconds) if isinstance(each, InFlight) else each for each in quotas])
+
+
 def _rates(messages: QuotaLike) -> tuple[Quota, ...]:
     """The quotas of messages; ``ConfigurationError`` for one of requests in flight."""
     quotas = as_quotas(messages)
@@ -359,7 +359,10 @@ def checked_rules(rules: Iterable[Rule]) -> tuple[Rule, ...]:
 def under_overrides(
     rules: Iterable[CompiledRule], overrides: Mapping[str, Override], *, may_hold: bool = True
 ) -> list[CompiledRule]:
-    """The rules under the overrides of their names, which ``may_hold`` places where the rules hold none."""
+    """The rules under the overrides of their names.
+
+    With ``may_hold``, an override may be one of requests at once even if its rule is not.
+    """
     return [overridden(rule, overrides[rule.name], may_hold) if rule.name in overrides else rule for rule in rules]
 
 

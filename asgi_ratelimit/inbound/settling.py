@@ -34,7 +34,7 @@ Taken: TypeAlias = tuple[Store, Decision]  # A decision, behind the store that m
 async def see_through(stores: Sequence[Store], call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
     """Complete a call to some stores, however often the request is cancelled meanwhile.
 
-    It is not called by a task of the request, unless all stores are in this process.
+    A task of its own makes the call, unless all stores are in this process.
     """
     store = next((store for store in stores if not store.in_process), stores[0])
     with CancelScope(shield=True):
