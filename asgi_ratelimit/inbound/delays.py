@@ -1,9 +1,9 @@
 """Requests that wait for a slot instead of being refused.
 
 A refusal says how long each charge would have to wait. The charge with the longest wait is booked, in one call to the
-store, which puts the request into the queue of all processes; a place in flight, which may come back at once, after all
-others. When its slot has come, the other charges are taken as well. They are not booked ahead: a request that waits for
-one quota must not use up another one in advance, which it may share with requests that do not wait. If the other
+store, which puts the request into the queue of all processes. A place in flight, which may come back at once, is waited
+for last. When the slot has come, the other charges are taken as well. They are not booked ahead: a request that waits
+for one quota must not use up another one in advance, which it may share with requests that do not wait. If the other
 charges are refused then, the slot goes to the next in the queue, and the request tries again. So requests that enter
 the app stay within each of their quotas at that moment, not only at the moment of booking.
 """
@@ -65,7 +65,7 @@ async def wait(
 
     It is a refusal if the wait is too long. Also whether the client has gone meanwhile, which then has no slot.
     """
-    if _place(refusal, max_delays) is None:
+    if _longest_wait(refusal, max_delays) is None:
         return _beyond(refusal, max_delays), False
     require_asyncio()  # dependencies have no start-up that checks it
     waiting = keep(store, asyncio.ensure_future(after_waiting(store, refusal, max_delays)))
@@ -81,11 +81,12 @@ async def wait(
             await give_back([(store, waiting.result())])
 
 
-def _place(refusal: Decision, left: Sequence[float], last: int | None = None) -> int | None:
-    """The place of the charge with the longest wait; ``None`` if a wait is too long, or no slot will come.
+def _longest_wait(refusal: Decision, left: Sequence[float], last: int | None = None) -> int | None:
+    """The index of the charge with the longest wait; ``None`` if a wait is too long, or no slot will come.
 
-    The ``last`` one that was waited for comes after the others: what refused at its slot needs time, and a slot that
-    all who wait for something else pass on to each other would never be used.
+    ``left`` are the seconds that a request may still wait for each charge. The ``last`` one that was waited for comes
+    after the others: what refused at its slot needs time. If all who wait for that passed on the slot to each other, it
+    would never be used.
     """
     # A place in flight may come back at once
     waits = [0.0 if isinstance(state.quota, InFlight) else state.retry_after for state in refusal.states]
@@ -96,12 +97,12 @@ def _place(refusal: Decision, left: Sequence[float], last: int | None = None) ->
 
 async def after_waiting(store: Store, refusal: Decision, max_delays: Sequence[float]) -> Decision:
     """The decision after the wait; what is booked is given back if this is cancelled."""
-    waiter, take, left, place = PlaceWaiter(store), refusal.take, list(max_delays), None
+    waiter, take, left, index = PlaceWaiter(store), refusal.take, list(max_delays), None
     since_us, before_us = waiter.now_us(), 0.0
-    while (place := _place(refusal, left, place)) is not None:
+    while (index := _longest_wait(refusal, left, index)) is not None:
         decision = None
         with suppress(PaceTimeout):  # others have booked before it
-            decision = await _book(waiter, take, _together(take, left, place), left[place])
+            decision = await _book(waiter, take, _together(take, left, index), left[index])
         decision = decision or await take_one(store, take)
         waited_us = float(round(waiter.now_us() - since_us))
         if decision.allowed:
@@ -114,14 +115,14 @@ async def after_waiting(store: Store, refusal: Decision, max_delays: Sequence[fl
     return _beyond(refusal, max_delays)
 
 
-def _together(take: Take, left: Sequence[float], place: int) -> tuple[Charge, ...]:
-    """The charge at a place; or all, if all are of one rule, with a place in flight, so that its callers keep order.
+def _together(take: Take, left: Sequence[float], index: int) -> tuple[Charge, ...]:
+    """The charge at an index; or all, if all are of one rule, with a place in flight, so that its callers keep order.
 
     A place that others share is not held while a request waits for a rate of another rule.
     """
     is_one_rule = len({(each.key, each.name, most) for each, most in zip(take.charges, left)}) == 1
     holds = has_places([each.quota for each in take.charges])
-    return take.charges if is_one_rule and holds else (take.charges[place],)
+    return take.charges if is_one_rule and holds else (take.charges[index],)
 
 
 async def _book(waiter: PlaceWaiter, take: Take, booked: tuple[Charge, ...], max_wait: float) -> Decision | None:
@@ -157,9 +158,9 @@ def _beyond(refusal: Decision, max_delays: Sequence[float]) -> Decision:
         return refusal
     waits = [state.retry_after for state in refusal.states]
     mosts = [0.0 if isinstance(state.quota, InFlight) else most for state, most in zip(refusal.states, max_delays)]
-    place = max(range(len(waits)), key=lambda each: waits[each] - mosts[each])
-    wait_us = max(waits[place] * SECOND_US, 1.0)
-    take = replace(refusal.take, max_wait=min(mosts[place], (wait_us - 1.0) / SECOND_US))
+    index = max(range(len(waits)), key=lambda each: waits[each] - mosts[each])
+    wait_us = max(waits[index] * SECOND_US, 1.0)
+    take = replace(refusal.take, max_wait=min(mosts[index], (wait_us - 1.0) / SECOND_US))
     return replace(refusal, take=take, wait_us=wait_us)
 
 
