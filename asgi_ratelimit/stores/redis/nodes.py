@@ -84,11 +84,11 @@ class Node(GroupCommit[Action, Answer]):
     def take(self, take: NumberedTake) -> Decisions | Awaitable[Answer]:
         """The decision on a take, which the outage decides if Redis does not answer, at once while it is out."""
         if self.breaker.is_open:
-            self._try_anew(take.take.charges[0])
+            self._begin_trial(take.take.charges[0])
             return Decisions((self.context.outage.decide(take.take),))
         return self.submit(take, take.take.max_wait_us > 0.0)
 
-    def _try_anew(self, charge: Charge) -> None:
+    def _begin_trial(self, charge: Charge) -> None:
         """Begin a trial, if one is due: the settlement of nothing, which shows that Redis can write, too.
 
         Nobody waits for it.
@@ -96,15 +96,15 @@ class Node(GroupCommit[Action, Answer]):
         if self.breaker.begin_call():
             keep(self, self.submit(Settlement(charge, NOTHING, 0.0, randbits(52), token=1)))
 
-    def try_again(self, charge: Charge, waited_s: float) -> None:
+    def scheduled_trial(self, charge: Charge, waited_s: float) -> None:
         """While Redis is out, try also where nobody takes anything: the outage ledger may have entries for it."""
         self._next_trial = None
         if self.breaker.is_open:
-            self._try_anew(charge)
-            self._try_later(charge, min(2 * waited_s, LONGEST_IDLE_RETRY_S))
+            self._begin_trial(charge)
+            self._schedule_trial(charge, min(2 * waited_s, LONGEST_IDLE_RETRY_S))
 
-    def _try_later(self, charge: Charge, delay_s: float) -> None:
-        self._next_trial = self._loop.call_later(delay_s, _try_again, ref(self), charge, delay_s)
+    def _schedule_trial(self, charge: Charge, delay_s: float) -> None:
+        self._next_trial = self._loop.call_later(delay_s, _scheduled_trial, ref(self), charge, delay_s)
 
     def instead(self, action: Action, error: BaseException) -> Answer | BaseException:
         """The decision of the outage on a take that Redis did not answer; the error for anything else.
@@ -114,7 +114,7 @@ class Node(GroupCommit[Action, Answer]):
         if not isinstance(error, StoreError):
             return error
         if self._next_trial is None:
-            self._try_later(charges_of(action)[0], IDLE_RETRY_S)
+            self._schedule_trial(charges_of(action)[0], IDLE_RETRY_S)
         if type(action) is NumberedTake and action.id and not action.is_part:
             return Decisions((self.context.outage.decide(action.take),))
         if type(action) is Settlement and action.id and not action.token:
@@ -124,7 +124,7 @@ class Node(GroupCommit[Action, Answer]):
     def answer(self, action: Action) -> Awaitable[Answer]:
         """The answer to ``action``, which is submitted at once. May raise ``StoreError`` when it is awaited."""
         if isinstance(action, NumberedTake) and self.breaker.is_open:  # a peek, or a part of a take, is no trial
-            self._try_anew(action.take.charges[0])
+            self._begin_trial(action.take.charges[0])
         elif self.breaker.begin_call():
             return keep(self, self.submit(action))
         answer = keep(self, self._loop.create_future())
@@ -255,10 +255,10 @@ class Node(GroupCommit[Action, Answer]):
                 return
 
 
-def _try_again(node: ref[Node], charge: Charge, waited_s: float) -> None:
-    """Try again, unless the store of a node was dropped meanwhile."""
+def _scheduled_trial(node: ref[Node], charge: Charge, waited_s: float) -> None:
+    """Call ``Node.scheduled_trial``, unless the store of a node was dropped meanwhile."""
     if (living := node()) is not None:
-        living.try_again(charge, waited_s)
+        living.scheduled_trial(charge, waited_s)
 
 
 def _has_written(answer: Answer | Exception) -> bool:
