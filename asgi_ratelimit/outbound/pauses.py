@@ -60,7 +60,7 @@ class Pauses:
             level = math.ceil(seconds * SECOND_US) + PAUSE.burst
             take = Take((Charge(_with_burst(quota, level), key, level, self._name),), best_effort=True)
             with contextlib.suppress(StoreError):
-                yield CallStore(self._store, take_all(self._store, take))
+                yield CallStore(self._store, decision_on(self._store, take))
 
     def has_begun(self, key: str, decision: Decision) -> Flow[bool]:
         """Whether a pause has begun that ends after a decision's slot; a degraded one was made by another clock."""
@@ -97,6 +97,6 @@ def _with_burst(quota: TokenBucket, burst: float) -> TokenBucket:
     return filling
 
 
-async def take_all(store: Store, *takes: Take) -> list[Decision]:
-    """The decisions of a store on these takes, which it gets only when this runs, on an event loop."""
-    return await store.take(takes)
+async def decision_on(store: Store, take: Take) -> Decision:
+    """The decision of a store on a take, which it gets only when this runs, on an event loop."""
+    return (await store.take((take,)))[0]

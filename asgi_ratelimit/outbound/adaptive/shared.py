@@ -32,7 +32,7 @@ from ...quotas import SECOND_US, Quota, RollingWindow, TokenBucket, fitting_part
 from ...stores import reset, settle
 from ...waiting.drivers import CallStore, Flow, GiveBack, sleep
 from ...waiting.waiter import SlotWaiter, pace_timeout
-from ..pauses import PAUSE, Pauses, take_all
+from ..pauses import PAUSE, Pauses, decision_on
 from .learned_buckets import LONGEST_S, Bucket, PioneerBucket, Rate, ReportedBucket
 from .model import Call, Host, LearnedLimit, Model, Record, probed
 
@@ -427,8 +427,8 @@ class Admission:
             return 0.0
         charge = replace(learned_charge(host, bucket.name, rate, bucket.cost), cost=units)
         take = Take((charge,), wait_s, best_effort=not wait_s, on_error="allow")
-        decisions: list[Decision] = yield CallStore(self._store, take_all(self._store, take))
-        return decisions[0].granted
+        decision: Decision = yield CallStore(self._store, decision_on(self._store, take))
+        return decision.granted
 
     def _write(self, call: Call, changed: Sequence[ReportedBucket]) -> Flow[None]:
         """Write what is known about a route and its changed buckets, or all, if it is old, or new after a second."""
