@@ -64,7 +64,7 @@ class _Parser:
     def __init__(self, text: str, start: int, end: int) -> None:
         self.text = text
         self.words = [(m.group(), m.start()) for m in _WORD.finditer(text, start, end)]
-        self.end = (text[start:end].rstrip() and end) or start
+        self.end = end if text[start:end].strip() else start
         self.at = 0
 
     def quota(self, default_burst: float | None) -> Quota:

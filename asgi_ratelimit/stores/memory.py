@@ -228,10 +228,10 @@ class MemoryStore:
         if bucket in self._values or len(self._values) < self._max_keys:
             return
         least, chosen = REFUSES + 1.0, ""
-        for look, bucket in enumerate(self._looked_at()):
-            used = self._use(bucket, now)
+        for look, other in enumerate(self._looked_at()):
+            used = self._use(other, now)
             if used < least:
-                least, chosen = used, bucket
+                least, chosen = used, other
             if used == FULL or look + 1 >= (LOOKS if least < REFUSES else MOST_LOOKS):
                 break
         if least == REFUSES:

@@ -131,8 +131,8 @@ def decode(actions: Sequence[Action], reply: bytes, mark: bytes) -> list[Answer]
                     at, own_id = at + _REPEATED.size, int(own_id)
                 for charge in take.charges:
                     value, at = _value(reply, at)
-                    known = read if verdict == REPEATED else read_own  # the script has checked all but an old answer
-                    stored.append(known(charge.quota, value, now))
+                    read_state = read if verdict == REPEATED else read_own  # the script has checked all but old ones
+                    stored.append(read_state(charge.quota, value, now))
                 if granted:
                     take = granting(take, int(granted) if granted.is_integer() else granted)
                 if verdict == REFUSED or action.id == PEEK_ID:
@@ -153,7 +153,7 @@ def decode(actions: Sequence[Action], reply: bytes, mark: bytes) -> list[Answer]
 
 
 def _value(reply: bytes, at: int) -> tuple[bytes | None, int]:
-    """The value at a place of the reply, ``None`` for an empty one, and the place behind it."""
+    """The value at an offset of the reply, ``None`` for an empty one, and the offset behind it."""
     start = at + _COUNT.size
     end = start + (reply[at] | reply[at + 1] << 8)
     return reply[start:end] or None, end
