@@ -92,6 +92,8 @@ class LogReader:
     def _requests(self, name: str) -> Iterator[LoggedRequest]:
         lines = lines_of(name)
         first = list(islice(lines, LOOKS))
+        if not first:  # it has no format, with which the key might not agree
+            return
         parse, read, unreadable, problem = self._parser(first), 0, 0, ""
         for line in chain(first, lines):
             read += 1
