@@ -257,9 +257,7 @@ class CompiledRule:
             quota = await user_functions.called_once(self.quota, connection, results)
             if quota is None:
                 return NOTHING, 0.0
-            quotas = quota if type(quota) is str else as_quotas(quota)
-            own = quotas if self.retry_after is None else _with_retry_after(as_quotas(quota), self.retry_after)
-            charged = _charged_under(self.name, own)
+            charged = _charged_under(self.name, quota if type(quota) is str else as_quotas(quota), self.retry_after)
         if callable(cost):
             try:
                 cost = as_units(await user_functions.called_once(cost, connection, results))
@@ -330,9 +328,10 @@ def _rates(messages: QuotaLike) -> tuple[Quota, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _charged_under(name: str, quotas: str | tuple[Quota, ...]) -> Charged:
+def _charged_under(name: str, quotas: str | tuple[Quota, ...], retry_after: float | None) -> Charged:
     """What a rule of this name charges under quotas that a function has returned."""
-    return Charged(name, as_quotas(quotas))
+    own = as_quotas(quotas)
+    return Charged(name, own if retry_after is None else _with_retry_after(own, retry_after))
 
 
 def as_units(cost: float) -> float:
