@@ -1,4 +1,4 @@
-"""Work in the background: event loops, what goes on there although its caller is gone, and what is done repeatedly.
+"""Work in the background: event loops, work that outlives its caller, and work that is done again and again.
 
 Each process has one event loop in a thread of its own. A child that is forked has it no more, and starts anew.
 """
@@ -74,7 +74,7 @@ _under_way: dict[asyncio.Future[Any], int] = {}
 
 
 def keep(owner: object, future: F) -> F:
-    """Keep a task or future of a store, or of a part of it, until it is done; returns it. Nobody need see its error."""
+    """Keep a task or future of a store, or of a part of it, until it is done; return it. Nobody need read its error."""
     _under_way[future] = id(owner)
     future.add_done_callback(_forget)
     return future
@@ -96,7 +96,10 @@ async def unharmed(future: Any) -> Any:
 
 
 async def see_all_through(owner: object, longest: float = LONGEST) -> None:
-    """Wait until all is done that ``keep`` has for an owner on this event loop, and what follows, but not for long."""
+    """Wait until all that ``keep`` has for an owner on this event loop is done, and what follows from it.
+
+    It returns after ``longest`` seconds in any case.
+    """
     try:
         loop, identity = asyncio.get_running_loop(), id(owner)
     except RuntimeError:  # another one runs

@@ -158,7 +158,7 @@ class Recording:
 
 @dataclass(slots=True)
 class Span:
-    """Everything that one process has counted in a minute or an hour since the epoch; what is written lasts ``lasts``.
+    """Everything that one process has counted in a minute or an hour since the epoch. It is stored ``lasts`` seconds.
 
     ``seconds`` are the counts of requests, however many rules they have; in an hour, they are those of its minutes.
     Only a minute has recordings, and ``keys``: refusals and requests of rules by bucket.

@@ -19,7 +19,7 @@ State: TypeAlias = (
 )
 
 
-class Charged(Protocol):
+class ChargeLike(Protocol):
     """A charge: ``cost`` units of ``quota``."""
 
     @property
@@ -39,7 +39,7 @@ ALGORITHMS: dict[type[Any], Any] = {
 
 
 def decide(
-    charges: Sequence[Charged], states: Sequence[State], now: float, max_wait: float
+    charges: Sequence[ChargeLike], states: Sequence[State], now: float, max_wait: float
 ) -> tuple[float, list[State] | None]:
     """The wait of a request in microseconds, and the states after it; ``None`` if it is refused.
 
@@ -77,7 +77,7 @@ def read(quota: Quota, value: bytes | None, now: float) -> State:
 
 
 def read_own(quota: Quota, value: bytes | None, now: float, *, is_as_stored: bool = False) -> State:
-    """The same for a value that ``pack`` has made in this process, which is not checked.
+    """``read`` for a value that ``pack`` has made in this process, which is not checked.
 
     ``is_as_stored`` reads it as it is, even if it was stored under other numbers than those of the quota.
     """
@@ -120,7 +120,7 @@ def used_units(value: bytes, now: float, left_us: float) -> float | None:
     return units if units <= LARGEST else None
 
 
-def most_at_once(charges: Sequence[Charged], states: Sequence[State], now: float) -> float:
+def most_at_once(charges: Sequence[ChargeLike], states: Sequence[State], now: float) -> float:
     """The most whole units that all charges can give now: at least 1, and at most the cost, which all have."""
     whole = most = charges[0].cost
     for charge, state in zip(charges, states):

@@ -120,7 +120,7 @@ def _basic_user(request: Request) -> str:
 
 
 def is_from_page(request: Request) -> bool:
-    """Whether a script has sent this, and the browser says: one of the same origin; ``False`` if it says nothing."""
+    """Whether a script of the same origin has sent this, as the browser says; ``False`` if it says nothing."""
     if HEADER not in request.headers:
         return False
     site = request.headers.get("sec-fetch-site")

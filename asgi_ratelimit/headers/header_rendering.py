@@ -195,7 +195,7 @@ class HeaderOptions:
     partition_secret: str | bytes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.dialect not in list(DIALECTS):  # a list may be asked for anything, even for what has no hash
+        if self.dialect not in list(DIALECTS):  # in a list, because what is wrong may have no hash
             raise ConfigurationError(
                 f'headers must be "draft-10", "legacy", "both" or None, not {self.dialect!r}: headers="both"'
             )

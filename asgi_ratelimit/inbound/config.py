@@ -78,7 +78,7 @@ def options_in(content: str, file: str, of_program: Options) -> Options:
         raise ConfigurationError(f"{file}{reader.place}: {text}") from error
 
 
-_USUAL = "1/s; 1 at once"  # beside it, each key of a rule is tried alone
+_USUAL = "1/s; 1 at once"  # the quota beside which each key of a rule is tried alone
 
 _OF_RULE = {each.name for each in fields(Rule)} | {"exempt", "tier"}
 _OF_MIDDLEWARE = {each.name for each in fields(Options)} | {"client_ip", "tier", "tiers"}

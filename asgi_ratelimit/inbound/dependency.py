@@ -368,7 +368,7 @@ def start_limits(app: Any, enforcer: Enforcer) -> None:
 
 
 def has_limited_route(app: Any) -> bool:
-    """Whether a route of an app has a limit by a dependency, or a middleware of its own that may have."""
+    """Whether a route of an app has a limit by a dependency, or a ``RateLimitMiddleware`` of its own."""
     return bool(names_in(walk(app))) or any(map(_has_middleware, walk(app)))
 
 
@@ -409,7 +409,7 @@ def named_rules(routes: Iterable[AppRoute]) -> dict[RateLimit, list[CompiledRule
 
 
 def mistakes(routes: Sequence[AppRoute], enforcer: Enforcer | None = None) -> Iterator[ConfigurationError]:
-    """The limits, and keys, on routes that stand where FastAPI never calls them, and those that need another name.
+    """The mistakes in limits and keys on routes: those that FastAPI never calls, and those that need another name.
 
     All names are registered, behind the enforcer, if there is one.
     """

@@ -25,7 +25,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from ..keys import KeyFunction, cookie, header, user
-from ..keys.path_patterns import example_path, nested_apps, readings, route_path, wider_than
+from ..keys.path_patterns import MAX_DEPTH, example_path, nested_apps, readings, route_path, wider_than
 from ..logs import warn_once
 from ..stores import MemoryStore
 from .plan import RuleTable
@@ -65,9 +65,6 @@ class AppRoute:
     def place(self) -> str:
         """Its methods, host and path, after which limits on it are named."""
         return place_text(self.host + self.path, self.methods)
-
-
-MAX_DEPTH = 100  # how many nested apps are followed before they are taken for a cycle
 
 
 def walk(app: Any, *, builds: bool = False) -> Iterator[AppRoute]:
@@ -249,7 +246,7 @@ def _why_unused(rule: CompiledRule, others: Sequence[CompiledRule], routes: Sequ
 
 
 def _is_for_all_pages(route: AppRoute) -> bool:
-    """Whether a route takes any path that is read, as a mistake, too; one that takes more may be a proxy."""
+    """Whether a route takes reads of any path, mistyped ones too; one that takes more methods may be a proxy."""
     return re.fullmatch(r"/\{\w+:path\}", route.path) is not None and {"GET", "HEAD"} == set(route.methods or ())
 
 

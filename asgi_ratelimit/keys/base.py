@@ -104,7 +104,7 @@ def is_dependency(value: object) -> bool:
 
 
 def lacks_its_call(value: object) -> bool:
-    """Whether this is a class, ``combine`` or ``prometheus`` or their like, or FastAPI's ``Depends``."""
+    """Whether this is a class, a function that makes a key or a hook, or FastAPI's ``Depends``, without its call."""
     modules = (__name__, "asgi_ratelimit.metrics", "fastapi.param_functions")
     return isinstance(value, type) or (isfunction(value) and value.__module__ in modules)
 

@@ -75,9 +75,12 @@ def readings(path: str) -> list[str]:
     return list(dict.fromkeys([path, plain, plain[:-1] if len(plain) > 1 and plain.endswith("/") else plain]))
 
 
+MAX_DEPTH = 100  # how many nested apps are followed before they are taken for a cycle
+
+
 def nested_apps(app: object) -> Iterator[object]:
-    """An app and those inside of it, whatever middlewares they are; more than a hundred are taken for a cycle."""
-    for _ in range(100):
+    """An app and those inside of it, whatever middlewares they are."""
+    for _ in range(MAX_DEPTH):
         yield app
         app = getattr(app, "app", None)
 

@@ -120,7 +120,7 @@ class _Starts:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def turn(self) -> asyncio.Future[None] | None:
-        """``None`` in this iteration, or what is done in a later one."""
+        """``None`` for a caller that begins at once, or a future that is done in a later iteration."""
         self._begun += 1
         if self._begun == 1:
             self._loop.call_soon(self._begin_others)
@@ -143,7 +143,7 @@ _starts: ByLoop[_Starts] = ByLoop()
 
 
 def turn_to_begin() -> asyncio.Future[None] | None:
-    """``None`` if a caller may begin to wait, or else what is done when it may.
+    """``None`` if a caller may begin to wait, or else a future that is done when it may.
 
     Thousands that come at once begin in several iterations of their loop: otherwise, all of them would book before
     anything else runs.

@@ -114,7 +114,7 @@ def _limits(route: AppRoute, method: str, named: _Named) -> _Limits:
 
 
 def named_rule(rule: CompiledRule, middleware: RouteMiddleware) -> CompiledRule:
-    """A rule of a middleware, named after the place of that, if neither has a name, as once it has had a request."""
+    """A rule of a middleware, with its name of after the first request: by the place, if neither has a name."""
     prefix, has_name = f"{DEFAULT_NAME} {middleware.place}", rule.source is not None and rule.source.name is not None
     if has_name or not middleware.app.is_unnamed or not middleware.place or rule.name.startswith(prefix):
         return rule
@@ -124,8 +124,8 @@ def named_rule(rule: CompiledRule, middleware: RouteMiddleware) -> CompiledRule:
 def _scopes(route: AppRoute, middleware: RouteMiddleware, method: str) -> Iterator[Scope]:
     """Requests for a route as a middleware around it would see them.
 
-    A rule for some paths of the route only does not match all of them: one has dots in its parameters, and one has
-    none, and slashes where the route allows them.
+    A rule for only some paths of the route does not match both of them: one has dots in its parameters. The other one
+    has none, and slashes where the route allows them.
     """
     kind = "websocket" if route.is_websocket else "http"
     for rest, dot in (":path}", "."), (":path}/more", ""):

@@ -46,7 +46,7 @@ def key_of(take: Take) -> Any:
 
 
 class Slot(NamedTuple):
-    """What lets one waiter go, from ``at_us`` to ``until_us`` on the local clock, ``late_us`` after it could at most.
+    """What lets one waiter go, from ``at_us`` to ``until_us`` on the local clock, at most ``late_us`` after it could.
 
     ``order`` is as slots were booked: by the clock of the store, then by the order of the takes. ``decision`` is that
     which booked it; ``None`` for a place.

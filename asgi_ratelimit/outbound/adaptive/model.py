@@ -30,8 +30,8 @@ from .learned_buckets import LEAST, SERVER_ERROR, Bucket, PioneerBucket, Rate, R
 # A bucket that the answers to this many pioneers in a row do not report no longer belongs to their route.
 MAX_MISSES = 3
 
+# The most hosts, and the most routes of a host; beyond that, those that were not used for the longest time go.
 MAX_HOSTS = 1_000
-# The most routes of a host; beyond that, those that were not used for the longest time are forgotten.
 MAX_ROUTES = 10_000
 
 # A route that was not used for this long and holds nobody up is forgotten, with the last one its section and buckets.
@@ -307,7 +307,7 @@ class Model:
         self._end_probes(call, reported, status, is_failed, now_us)
         if limits and not host.has_routes and all(limit.bucket is None for limit in limits):
             host.shared = reported
-        self._know(host, route, reported, status < SERVER_ERROR and not report.is_throttled)
+        self._set_buckets(host, route, reported, status < SERVER_ERROR and not report.is_throttled)
         paused: tuple[PioneerBucket, ...] = ()
         if report.is_throttled:
             paused = self._refuse(call, report, reported, now_us)
@@ -337,7 +337,7 @@ class Model:
             bucket.adopt(limit.limit, limit.cost, limit.rate, now_us, ahead_us)
             self._limit_changed(host, bucket, before, now_us)
             buckets[bucket] = None
-        self._know(host, route, tuple(buckets), True)
+        self._set_buckets(host, route, tuple(buckets), True)
         route.section.record, route.section.recorded_us = record, now_us
         opened = [route.section.pioneer, *([host.everything] if host.everything.epoch == 1 else [])]
         for pioneer in opened:
@@ -391,7 +391,7 @@ class Model:
                 route.buckets = tuple(each for each in route.buckets if each is not bucket)
                 section.buckets = tuple(each for each in section.buckets if each is not bucket)
 
-    def _know(self, host: Host, route: Route, reported: tuple[ReportedBucket, ...], is_served: bool) -> None:
+    def _set_buckets(self, host: Host, route: Route, reported: tuple[ReportedBucket, ...], is_served: bool) -> None:
         """Set the buckets of a route to those that its last answer has reported, if any."""
         if reported and route.buckets and set(reported) != set(route.buckets):
             names = " and ".join(bucket.name for bucket in route.buckets)

@@ -208,7 +208,7 @@ class Connection:
         self._lookup: concurrent.futures.Future[None] | None = None
 
     async def open(self) -> Any:
-        """Open the client. A caller that gives up does not end that: another one may come to see it done."""
+        """Open the client. A caller that gives up does not end that: the next one may find it done."""
         if self._opening is None or self._opening.done():
             self._opening = keep(self, asyncio.ensure_future(self._open()))
         return await unharmed(self._opening)
