@@ -155,12 +155,11 @@ async def apply_penalties(store: Store, decision: Decision) -> Decision:
     """
     if not (decision.allowed or decision.degraded or is_blocked(decision)):
         refusing = {charge.name for charge in decision.refusing}
-        for check in decision.charges:
-            if isinstance(check, BlockCheck) and check.name in refusing:
-                with suppress(StoreError):
-                    if await add_strike(store, check):
-                        now = await store.peek(replace(decision.take, max_wait=0.0))
-                        decision = now if is_blocked(now) else decision  # a short block may be over
+        for check in [each for each in decision.charges if isinstance(each, BlockCheck) and each.name in refusing]:
+            with suppress(StoreError):
+                if await add_strike(store, check):
+                    now = await store.peek(replace(decision.take, max_wait=0.0))
+                    decision = now if is_blocked(now) else decision  # a short block may be over
     return without(decision, BlockCheck, is_left=is_blocked(decision))
 
 
