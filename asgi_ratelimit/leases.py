@@ -282,9 +282,7 @@ class PlaceWaiter(SlotWaiter):
                     turn = yield from self._turns.wait_and_enter(key, self.clock, deadline_us, first)
                     self.units.add(wake_up, (bucket,))
                 if not is_new and self.now_us() < deadline_us:
-                    with self.units.lock:
-                        if wake_up.at_us == math.inf:  # no place has come back since it looked
-                            wake_up.set(min(self.now_us() + LOOK_US * (0.3 + 0.5 * random()), deadline_us))
+                    self.units.wake_at(wake_up, min(self.now_us() + LOOK_US * (0.3 + 0.5 * random()), deadline_us))
                     yield wake_up
                 if turn is None or is_outage(decision) or self.now_us() >= deadline_us:
                     raise too_late(take, replace(decision, take=replace(decision.take, max_wait=0.0)), quota.retry_us)

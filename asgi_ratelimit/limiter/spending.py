@@ -182,9 +182,7 @@ class SpendWaiter(SlotWaiter):
                 wait_us = min(wait_us, LONGEST_SLEEP_US)
                 if not self.store.in_process:  # so processes far from the store and near to it ask there at one time
                     wait_us += random() * SPREAD_US - (now_us - sent_us)
-                with self.units.lock:
-                    if wake_up.at_us == math.inf:  # no units have come back since it asked
-                        wake_up.set(min(now_us + max(wait_us, 0.0), deadline_us))
+                self.units.wake_at(wake_up, min(now_us + max(wait_us, 0.0), deadline_us))
                 yield wake_up
         finally:
             self.units.discard(wake_up, buckets)

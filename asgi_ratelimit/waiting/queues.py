@@ -304,7 +304,7 @@ class ReturningUnits:
 
     def reset(self) -> None:
         """Forget all callers and blocks."""
-        self.lock = RLock()  # the garbage collector may enter in here, by closing a forgotten caller or body
+        self._lock = RLock()  # the garbage collector may enter in here, by closing a forgotten caller or body
         # By bucket; a caller whose event loop was closed is forgotten with its task.
         self._waiting: dict[str, WeakSet[WakeUp]] = {}
         # The takes of the blocks that are under way, by their ``id``.
@@ -319,20 +319,26 @@ class ReturningUnits:
 
     def wake(self, charges: Sequence[Charge]) -> None:
         """Wake the callers of the buckets of these charges, to which units have come back."""
-        with self.lock:
+        with self._lock:
             for charge in charges:
                 for wake_up in self._waiting.get(charge.bucket, ()):
                     wake_up.set(0.0)
 
     def add(self, wake_up: WakeUp, buckets: Collection[str]) -> None:
         """Wake a caller from now on when units have come back to one of these buckets."""
-        with self.lock:
+        with self._lock:
             for bucket in buckets:
                 self._waiting.setdefault(bucket, WeakSet()).add(wake_up)
 
+    def wake_at(self, wake_up: WakeUp, at_us: float) -> None:
+        """Wake a caller at ``at_us``, unless units have come back since its time was set to infinity."""
+        with self._lock:
+            if wake_up.at_us == math.inf:
+                wake_up.set(at_us)
+
     def discard(self, wake_up: WakeUp, buckets: Collection[str]) -> None:
         """Forget a caller."""
-        with self.lock:
+        with self._lock:
             for bucket in buckets:
                 self._waiting.get(bucket, WeakSet()).discard(wake_up)
                 if not self._waiting.get(bucket):
