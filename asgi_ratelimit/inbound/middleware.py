@@ -29,7 +29,7 @@ from .limits import RateLimited, find_handler
 from .penalties import Penalty
 from .plan import MAX_WAITING, SCOPE_KEY, USUAL, Options, RuleTable
 from .refusals import AccessDenied, LimitUnavailable, OnLimited, checked_on_limited, send_problem
-from .routes import equal_to, find_mistakes, place_of, templates_of, warn_of, warn_of_workers
+from .routes import equal_to, find_mistakes, place_of_middleware, templates_of, warn_of, warn_of_workers
 from .rules import Rule, checked_rules, message_quotas, owned_quotas
 from .settling import Settling
 from .user_functions import CostFunction, QuotaFunction, takes
@@ -209,7 +209,7 @@ class RateLimitMiddleware:
         if not self.store.in_process or any(rule.max_delay or rule.messages for rule in self.rule_table.charging):
             require_asyncio()
         if self.is_unnamed and "router" in scope:
-            place = place_of(self, scope["router"]) or scope.get("root_path", "")
+            place = place_of_middleware(self, scope["router"]) or scope.get("root_path", "")
             self._place = self._enforcer.name = f"{DEFAULT_NAME} {place}".rstrip()
         if self._arguments is not None and "app" in scope:
             self.arguments = (scope["app"], self._place, *self._arguments)

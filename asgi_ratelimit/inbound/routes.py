@@ -140,7 +140,7 @@ def place_text(path: str, methods: Iterable[str] | None) -> str:
     return " ".join([*sorted({*(methods or ())} - {"HEAD"}), path])
 
 
-def place_of(middleware: Any, router: Any) -> str | None:
+def place_of_middleware(middleware: Any, router: Any) -> str | None:
     """The place of a middleware behind a router; ``None`` if it is not behind it."""
     return next((each.place for route in walk(router) for each in route.middlewares if each.app is middleware), None)
 

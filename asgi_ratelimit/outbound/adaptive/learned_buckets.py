@@ -19,8 +19,8 @@ RETRY_US = 1 * SECOND_US
 # After how long a request that waits for another one to leave, or to have its answer, tries again in any case.
 LOOK_US = 0.1 * SECOND_US
 
-# How long a pioneer holds up the others. If it has no answer by then, another request goes as well.
-LEASE_US = 10 * SECOND_US
+# How long a pioneer holds up the others of its process. If it has no answer by then, another request goes as well.
+PIONEER_LEASE_US = 10 * SECOND_US
 
 # The longest pause after refusals that name no time; each is twice as long as the one before.
 LONGEST_RETRY_US = 60 * SECOND_US
@@ -207,7 +207,7 @@ class PioneerBucket(Bucket):
 
     def admit(self, now_us: float) -> int:
         if self.is_probed:
-            self.lease_until_us = now_us + LEASE_US
+            self.lease_until_us = now_us + PIONEER_LEASE_US
         return super().admit(now_us)
 
     def withdraw(self, epoch: int) -> None:
@@ -218,7 +218,7 @@ class PioneerBucket(Bucket):
     def send(self, now_us: float) -> int:
         self.unanswered += 1
         if self.is_probed:
-            self.lease_until_us = now_us + LEASE_US
+            self.lease_until_us = now_us + PIONEER_LEASE_US
         return super().send(now_us)
 
     def end(self, epoch: int, now_us: float) -> None:
@@ -364,7 +364,7 @@ class ReportedBucket(PioneerBucket):
             self.reset_is_assumed = True
             sent_us = now_us if self.unsent else self.used_us
             is_asked = self.unanswered or self.unsent
-            self.reset_at_us = max(sent_us + LEASE_US, now_us + 1) if is_asked else now_us + RETRY_US
+            self.reset_at_us = max(sent_us + PIONEER_LEASE_US, now_us + 1) if is_asked else now_us + RETRY_US
         return self.reset_at_us
 
     def is_certain(self, now_us: float) -> bool:

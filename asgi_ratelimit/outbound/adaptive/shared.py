@@ -40,7 +40,7 @@ from .model import Call, Host, LearnedLimit, Model, Record, probed
 NAME = "adaptive"
 
 # For how many seconds the pioneer of one process holds up the others. If it is dead by then, another one goes.
-LEASE_S = 3.0
+SHARED_LEASE_S = 3.0
 
 # Any slot that is no further away, in seconds, is booked, so that processes far from the store ask in time.
 SHORT_S = 0.05
@@ -480,7 +480,7 @@ def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
 
 def _pioneer_charge(host: str, bucket: str) -> Charge:
     """The charge of a pioneer, which it gives back when it has its answer. If the pioneer dies, the charge drains."""
-    return Charge(TokenBucket(1, LEASE_S, 1, name=f"pioneer-{_hash(bucket)}"), host, 1, NAME)
+    return Charge(TokenBucket(1, SHARED_LEASE_S, 1, name=f"pioneer-{_hash(bucket)}"), host, 1, NAME)
 
 
 @lru_cache(maxsize=CACHED)
