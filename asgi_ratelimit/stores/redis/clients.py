@@ -24,6 +24,7 @@ from redis.asyncio import ConnectionPool, Redis, RedisCluster, Sentinel, Sentine
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.credentials import UsernamePasswordCredentialProvider
 
 from ...background import ByLoop, keep, see_all_through, unharmed
 from ...errors import ConfigurationError, StoreError, StoreTimeout, StoreUnavailable
@@ -112,6 +113,9 @@ class Server:
         if self.kind == "sentinel":
             half = {"socket_timeout": timeout / 2, "socket_connect_timeout": timeout / 2}
             addresses, sentinels = sample(self.addresses, len(self.addresses)), self.of_sentinels | never | half
+            if password := sentinels.pop("password", None):  # the errors of redis-py 6.4 to 7.3 show settings
+                provider = UsernamePasswordCredentialProvider(sentinels.pop("username", None), password)
+                sentinels["credential_provider"] = provider
             manager = Sentinel(addresses, sentinel_kwargs=sentinels)  # type: ignore[no-untyped-call]
             return manager.master_for(self.service, **settings)
         settings = {name: value for name, value in settings.items() if name in _OF_CLUSTERS and name != "db"}
