@@ -124,7 +124,10 @@ TextFields: TypeAlias = tuple[str, str, str, str, str]
 # The possible keys of a request in a line of text.
 KEYS = ("client", "user", "all")
 
-_COMMON = re.compile(r'(\S.*?) \[([^\[\]]+)\] "([A-Za-z]{1,20}) (\S+?)(?: [^"\s]*)?"(?: |$)')
+# hypercorn writes its own time, its process and a level in front.
+_COMMON = re.compile(
+    r'(?:\[[^]]+] \[\d+] \[INFO] )?(\S.*?) \[([^\[\]]+)\] "([A-Za-z]{1,20}) (\S+?)(?: [^"\s]*)?"(?: |$)'
+)
 _HOST = re.compile(r"\w[\w.-]*(:\d+)?", re.ASCII)
 
 
