@@ -50,7 +50,7 @@ def add_commands(commands: Any) -> None:
         ("unblock", unblock, "let a key pass again", "NAME KEY"),
         ("set", set_limit, "change a limit by its name, in all programs on the store", "NAME 10/minute --for 1h"),
         ("unset", unset, "remove a change, so that the limit of the program applies again", "NAME"),
-        ("history", history, "show what was changed, by whom and when", ""),
+        ("history", history, "show what was changed, by whom and when, in UTC", ""),
     ):
         typed = arguments.replace("NAME", '"default POST /login"').replace("KEY", "203.0.113.7")
         example = " ".join(f"asgi-ratelimit {name} {typed} {_STORE}".split())
