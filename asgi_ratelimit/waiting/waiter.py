@@ -146,6 +146,8 @@ class SlotWaiter:
         now_us, charges = self.now_us(), take.charges
         booked = take if deadline_us is None else replace(take, max_wait=max(deadline_us - now_us, 0.0) / SECOND_US)
         deadline_us = now_us + take.max_wait_us if deadline_us is None else deadline_us
+        if not booked.max_wait_us and any(charge.cost > charge.quota.most for charge in charges):
+            booked = replace(booked, max_wait=1.0 / SECOND_US)  # only who may wait gets it, even from a full bucket
         several = len(charges) > 1 and any(charge.key != charges[-1].key for charge in charges)
         if take.operation is not None and (not several or (yield from self.peeked(take)).repeated):
             decision, has_left = (yield from self._book_operation(booked, deadline_us)), False

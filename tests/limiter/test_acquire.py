@@ -39,6 +39,19 @@ def test_it_returns_when_the_slot_has_come(clock: SteppedClock, quota: Quota, ti
     assert clock.run(main()) == times
 
 
+def test_a_cost_above_the_burst_goes_from_a_full_bucket_without_a_wait(clock: SteppedClock) -> None:
+    """A caller that does not wait gets it as well; while the bucket is not full, the error says when it will be."""
+    limiter = Limiter(EVEN, store=MemoryStore(clock=clock))
+
+    async def main() -> None:
+        assert (await limiter.acquire("key", 5, max_delay=0)).delay == 0.0
+        with pytest.raises(PaceTimeout, match="max_delay is 0 s") as caught:
+            await limiter.acquire("key", 5, max_delay=0)
+        assert caught.value.decision.retry_after == pytest.approx(0.5, abs=1e-5)
+
+    clock.run(main())
+
+
 def test_a_slot_beyond_max_delay_is_not_booked(clock: SteppedClock) -> None:
     """``PaceTimeout`` comes at once, and hooks are called with the refusal, too."""
     seen: list[bool] = []
