@@ -12,7 +12,7 @@ from typing import Any, Self, Unpack
 from ..errors import shows_use, to_install
 from ..outbound.paced_transport import PacedTransport, host
 from ..quota_text import QuotaLike
-from .translation import ForwardedAnswer, ForwardedRequest, PacingOptions
+from .translation import ForwardedAnswer, ForwardedRequest, PacingOptions, require_options
 
 try:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, StreamReader
@@ -33,6 +33,7 @@ class PacedMiddleware:
 
     @shows_use('PacedMiddleware("20/s burst 5")')
     def __init__(self, quota: QuotaLike, *, key: Any = host, cost: Any = 1, **options: Unpack[PacingOptions]) -> None:
+        require_options("PacedMiddleware", options)
         self._transport = PacedTransport(_Inner(), quota, key=key, cost=cost, **options)
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from ..errors import ConfigurationError, shows_use, to_install
 from ..outbound import PacedTransport
 from ..quota_text import QuotaLike
-from .translation import ForwardedAnswer, ForwardedRequest, PacingOptions
+from .translation import ForwardedAnswer, ForwardedRequest, PacingOptions, require_options
 
 try:
     from requests import PreparedRequest, Response
@@ -44,6 +44,7 @@ class PacedAdapter(BaseAdapter):
         **options: Unpack[PacingOptions],
     ) -> None:
         super().__init__()
+        require_options("PacedAdapter", options)
         if not isinstance(adapter, BaseAdapter):
             raise ConfigurationError(
                 f'a PacedAdapter wraps an adapter of requests, not {adapter!r}: PacedAdapter(HTTPAdapter(), "20/s")'

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
+from ..errors import ConfigurationError
 from ..hooks import Hook
 from ..stores import Store
 
@@ -25,6 +26,13 @@ class PacingOptions(TypedDict, total=False):
     store: Store | str | None
     name: str | None
     hooks: Iterable[Hook]
+
+
+def require_options(client: str, options: Mapping[str, Any]) -> None:
+    """Raise ``ConfigurationError`` in the name of a client's class for an option that there is not."""
+    for unknown in options.keys() - PacingOptions.__annotations__.keys():
+        known = ", ".join(["key", "cost", *PacingOptions.__annotations__])
+        raise ConfigurationError(f"{client} has the options {known}, and not {unknown!r}: retries=2")
 
 
 @dataclass(slots=True)

@@ -10,9 +10,10 @@ from uuid import uuid4
 
 import aiohttp
 import pytest
+from requests.adapters import HTTPAdapter
 
-from asgi_ratelimit import MemoryStore, PaceTimeout
-from asgi_ratelimit.clients import PacedMiddleware
+from asgi_ratelimit import ConfigurationError, MemoryStore, PaceTimeout
+from asgi_ratelimit.clients import PacedAdapter, PacedMiddleware
 from asgi_ratelimit.testing import SteppedClock
 from tests.clients.service import BODY, LINES, Settled
 
@@ -40,6 +41,14 @@ async def test_key_and_cost_are_functions_of_the_request_of_aiohttp(service: str
             await get(session, f"{service}/whole", headers=user)
         with pytest.raises(PaceTimeout, match="'a'"):
             await get(session, f"{service}/whole", headers={"x-user": "a"})
+
+
+def test_an_option_that_there_is_not_is_refused_in_the_name_of_its_client() -> None:
+    """And not in that of the transport behind it, whose example would be of httpx."""
+    with pytest.raises(ConfigurationError, match=r"PacedMiddleware has the options .*retries.*, and not 'retrys'"):
+        paced(retrys=2)
+    with pytest.raises(ConfigurationError, match=r"PacedAdapter has the options .*max_delay.*, and not 'max_dealy'"):
+        PacedAdapter(HTTPAdapter(), "2/s", max_dealy=3)  # type: ignore[call-arg]
 
 
 async def parts() -> AsyncIterator[bytes]:
