@@ -345,7 +345,7 @@ _OUT_OF_SERVICE = re.compile(r"(?:^|-)(?:BUSY|LOADING|MASTERDOWN|CLUSTERDOWN|MIS
 
 # The errors that do not go away by themselves: how their texts are found, and what to do.
 _ADVICE = (
-    (r"WRONGPASS|Authentication required|invalid username", "the URL has both, redis://user:password@host:6379/0"),
+    (r"WRONGPASS|Authentication required|invalid username", "redis://user:password@host, or redis://:password@host"),
     (r"cluster support disabled|Cluster mode is not|command .?SENTINEL", "it is a single Redis, redis://host:6379/0"),
     (r"^MOVED|not allowed in cluster mode", "it is a node of a cluster, redis+cluster://host:6379"),
     (r"unknown command .?EVALSHA", "if it is a sentinel, redis+sentinel://host:26379/mymaster"),

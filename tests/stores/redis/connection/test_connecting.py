@@ -259,7 +259,7 @@ def test_each_error_becomes_a_store_error(error: Exception, expected: type[Store
 @pytest.mark.parametrize(
     ("error", "advice"),
     [
-        (exceptions.AuthenticationError("WRONGPASS invalid"), "both, redis://user:password@host:6379/0"),
+        (exceptions.AuthenticationError("WRONGPASS invalid"), ": redis://user:password@host, or redis://:password@"),
         (RESPONSE("SELECT is not allowed in cluster mode"), ": it is a node of a cluster, redis+cluster://host"),
         (exceptions.MovedError("7629 10.0.0.7:6379"), ": it is a node of a cluster, redis+cluster://"),
         (REFUSED("Error 1 connecting to a:1. [SSL: WRONG_VERSION_NUMBER] (_ssl.c:1)."), "redis:// plain"),
