@@ -30,11 +30,9 @@ from ..quotas import SECOND_US, InFlight, has_places
 from ..stores import Store
 from ..stores.base import joined
 from ..waiting.drivers import run_async
-from ..waiting.waiter import PaceTimeout
+from ..waiting.queues import key_of
+from ..waiting.waiter import PaceTimeout, waiters_of
 from .settling import give_back, take_one
-
-# A round takes at least so long: callers may pass slots on to each other that none of them can use yet
-ROUND_US: Final = 10_000.0
 
 # The most bytes that are read while a request waits. After that, the server's flow control holds the rest back.
 MOST_BYTES: Final = 16_384
@@ -96,22 +94,31 @@ def _longest_wait(refusal: Decision, left: Sequence[float], last: int | None = N
 
 
 async def after_waiting(store: Store, refusal: Decision, max_delays: Sequence[float]) -> Decision:
-    """The decision after the wait; what is booked is given back if this is cancelled."""
-    waiter, take, left, index = PlaceWaiter(store), refusal.take, list(max_delays), None
-    since_us, before_us = waiter.now_us(), 0.0
-    while (index := _longest_wait(refusal, left, index)) is not None:
-        decision = None
-        with suppress(PaceTimeout):  # others have booked before it
-            decision = await _book(waiter, take, _together(take, left, index), left[index])
-        decision = decision or await take_one(store, take)
-        waited_us = float(round(waiter.now_us() - since_us))
-        if decision.allowed:
-            slot_us = decision.now_us + decision.wait_us
-            asked_us = decision.asked_us or slot_us
-            return replace(decision, asked_us=asked_us, now_us=slot_us - waited_us, wait_us=waited_us)
-        await asyncio.sleep(max(ROUND_US - (waited_us - before_us), 0.0) / SECOND_US)
-        before_us = waited_us
-        refusal, left = decision, [max(most - waited_us / SECOND_US, 0.0) for most in max_delays]
+    """The decision after the wait; what is booked is given back if this is cancelled.
+
+    Of those with equal charges whose slots were refused by others, one at a time books again, the oldest: each of them
+    would pass its slot on to the next one, which is refused as well.
+    """
+    waiter, take, left, index, turn = PlaceWaiter(store), refusal.take, list(max_delays), None, None
+    turns, since_us = waiters_of(store).turns, waiter.now_us()
+    try:
+        while (index := _longest_wait(refusal, left, index)) is not None:
+            decision = None
+            with suppress(PaceTimeout):  # others have booked before it
+                decision = await _book(waiter, take, _together(take, left, index), left[index])
+                if decision is None and turn is None:
+                    until_us = since_us + min([each for each in max_delays if each > 0.0]) * SECOND_US
+                    turn = await run_async(turns.wait_and_enter(key_of(take), waiter.clock, until_us, -since_us))
+            decision = decision or await take_one(store, take)
+            waited_us = float(round(waiter.now_us() - since_us))
+            if decision.allowed:
+                slot_us = decision.now_us + decision.wait_us
+                asked_us = decision.asked_us or slot_us
+                return replace(decision, asked_us=asked_us, now_us=slot_us - waited_us, wait_us=waited_us)
+            refusal, left = decision, [max(most - waited_us / SECOND_US, 0.0) for most in max_delays]
+    finally:
+        if turn is not None:
+            turns.leave(turn)
     return _beyond(refusal, max_delays)
 
 
