@@ -11,7 +11,7 @@ from ..quota_text import QuotaLike
 from ..stores import Store
 from ..waiting.drivers import Flow
 from .exchange import Send
-from .pace_decorator import OutboundLimiter
+from .outbound_limiter import OutboundLimiter
 from .request_values import CostOfRequest, KeyOfRequest, Oversize, RequestValues, Settle, Settler
 from .sender import Sender
 from .wrapping_transport import WrappingTransport, require_count

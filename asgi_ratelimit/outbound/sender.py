@@ -14,7 +14,7 @@ from ..waiting.drivers import Flow, GiveBack, sleep
 from ..waiting.queues import ConcurrencyLimit
 from ..waiting.waiter import PaceTimeout, too_late
 from .exchange import Discard, Send, watched
-from .pace_decorator import OutboundLimiter
+from .outbound_limiter import OutboundLimiter
 from .pauses import Pauses
 from .refusals import THROTTLED, Refusals
 from .request_values import PacedRequest, Settler

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, RedisStore, Store
-from asgi_ratelimit.outbound.pace_decorator import OutboundLimiter
+from asgi_ratelimit.outbound.outbound_limiter import OutboundLimiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.giving_back import BUCKET, KINDS, remaining_units

@@ -24,7 +24,7 @@ from ...stores import Store, as_store
 from ...waiting.drivers import Flow, WakeUp
 from ...waiting.waiter import PaceTimeout, SlotWaiter, outbound_sources, pace_timeout
 from ..exchange import SMALL_BODY, Discard, ReadBody, Send, can_be_sent_again, json_of
-from ..pace_decorator import reads_with_margin
+from ..outbound_limiter import reads_with_margin
 from ..wrapping_transport import WrappingTransport, require_count
 from .learned_buckets import LONGEST_S, Bucket, PioneerBucket, known
 from .model import EVERYTHING, Call, Host, Model
