@@ -11,7 +11,7 @@ import asyncio
 import math
 from asyncio import _get_running_loop
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -151,9 +151,9 @@ class Leases(BesideStore):
             self._is_failing = True
             background_loop.loop().call_soon_threadsafe(self._begin)
 
-    def held_of(self, bucket: str) -> list[Settlement]:
-        """The renewals of what is held of a bucket."""
-        return [each for each in self._renewals() if each.charge.bucket == bucket and each.actual == HOLDS]
+    def held_of(self, is_asked: Callable[[str], bool]) -> list[Settlement]:
+        """The renewals of what is held of the buckets for which ``is_asked`` is true."""
+        return [each for each in self._renewals() if is_asked(each.charge.bucket) and each.actual == HOLDS]
 
     def first_waiting(self, bucket: str) -> float:
         """The first lease of a bucket that waits here; infinity if there is none."""

@@ -166,6 +166,27 @@ async def test_a_place_that_was_lost_and_one_that_was_given_back_in_an_outage(
 
 
 @pytest.mark.anyio
+async def test_nobody_gets_a_place_that_is_held_as_the_server_comes_back_empty(
+    line: Proxy, server: RedisServer
+) -> None:
+    """The first take after the outage finds it held, be it since before the outage or since then."""
+    store, beside = [RedisStore(url, timeout=PATIENT) for url in (line.url, server.url)]
+    limiter, other = Limiter("2 at once", store=store), Limiter("1000/s", store=store, name="other")
+    async with limiter.hold("key", max_delay=0):
+        line.cut()
+        await until_back(other, is_out=True)
+        async with limiter.hold("key", max_delay=0) as held:
+            assert held.degraded
+            await Limiter("2 at once", store=beside).reset("key")
+            line.target = server.port
+            await until_back(other)
+            with pytest.raises(PaceTimeout):
+                await limiter.hold("key", max_delay=0).__aenter__()
+    await store.aclose()
+    await beside.aclose()
+
+
+@pytest.mark.anyio
 async def test_a_place_that_was_given_back_between_two_outages(line: Proxy, server: RedisServer) -> None:
     """It is free in the second one, too, which it is held in by nobody."""
     async with Limiter("1 at once", store=RedisStore(line.url, timeout=PATIENT)) as limiter:

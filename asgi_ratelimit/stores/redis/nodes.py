@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from secrets import randbits
 from typing import cast
 from weakref import ref
@@ -20,7 +21,7 @@ from ...errors import ConfigurationError, StoreError, StoreUnavailable
 from ...logs import FailureLog
 from ...quotas import BUCKETS_OF_ONE, SECOND_US, RollingWindow
 from ..base import Decisions, Observer, Settled, Settlement, StoreCall, joined, undoing
-from .batching import GroupCommit
+from .batching import MAX_ITEMS, GroupCommit
 from .clients import CLOSE_WITHIN, LONGEST_IDLE_S, Connection, Server, store_error_of, timed_out
 from .denials import Denials
 from .outage import NOTHING, Breaker, Outage
@@ -216,6 +217,9 @@ class Node(GroupCommit[Action, Answer]):
         """Close the breaker, once Redis has written, and charge it with the outage ledger from now on."""
         outage = self.context.outage
         if (self.breaker.is_open or outage.nodes) and any(map(_has_written, answers)):
+            if self.breaker.is_open:  # it may have lost what this process holds, which goes before any later take
+                for held in islice(outage.held_of(self.is_here), MAX_ITEMS):  # the others are put back soon
+                    keep(self, self.submit(held))
             self.breaker.is_open = False
             client = self.connection.client if self._nodes else None  # it may have been closed
             primaries = {each.name for each in client.get_primaries()} if client else ()

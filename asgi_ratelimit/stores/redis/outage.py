@@ -172,8 +172,8 @@ class Outage:
         self._least: Remembered[float] = Remembered(MOST_BUCKETS)
         # By share, the whole quota.
         self._whole: Remembered[Quota] = Remembered(MOST_BUCKETS)
-        # The renewals of what this process holds of a bucket.
-        self.held_of: Callable[[str], Sequence[Settlement]] = lambda bucket: ()
+        # The renewals of what this process holds of the buckets for which a function is true.
+        self.held_of: Callable[[Callable[[str], bool]], Sequence[Settlement]] = lambda is_asked: ()
         # Puts back what this process holds, which a store that is back may have lost.
         self.renew_soon: Callable[[], None] = lambda: None
         # The names of the nodes that are out.
@@ -220,7 +220,7 @@ class Outage:
             charges = tuple([self._shared(charge, take, now) for charge in take.charges])
         for charge in charges:
             if type(charge.quota) is InFlight:
-                self.local.settle_now(self.held_of(charge.bucket))
+                self.local.settle_now(self.held_of(charge.bucket.__eq__))
                 take = replace(take, max_wait=0.0)  # no lease waits here: only the first caller looks
         decision = self.local.take((replace(take, charges=charges),))[0]
         if decision.allowed and not decision.wait_us:

@@ -169,8 +169,10 @@ class RedisStore:
         if self._nodes:
             work.start()
 
-    def count_in_outages(self, held_of: Callable[[str], Sequence[Settlement]], renew_soon: Callable[[], None]) -> None:
-        """While Redis is out, count what this process holds of a bucket: ``held_of`` returns its renewals.
+    def count_in_outages(
+        self, held_of: Callable[[Callable[[str], bool]], Sequence[Settlement]], renew_soon: Callable[[], None]
+    ) -> None:
+        """While Redis is out, count what this process holds: ``held_of`` returns its renewals in some buckets.
 
         When Redis is back, ``renew_soon`` begins to send them.
         """
