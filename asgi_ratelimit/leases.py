@@ -37,6 +37,9 @@ RENEWED_EVERY = 5.0
 # Seconds between two renewals while the store does not answer.
 TRIED_EVERY = 0.25
 
+# The most leases that are sent to the store together: each of them has to be answered in time.
+TOGETHER = 100
+
 # A lease that was held for less is not renewed yet: most requests end before, and their leases with them.
 YOUNG_US = 5_000_000.0
 
@@ -134,13 +137,17 @@ class Leases(BesideStore):
     async def _return(self, ended: Mapping[int, list[Settlement]]) -> None:
         """Give places back to the store; what it does not answer to is sent again until its lease has ended."""
         try:
-            await settle_all(cast("Store", self._owner()), [each for ends in ended.values() for each in ends])
+            await self._settle([each for ends in ended.values() for each in ends])
         except StoreError:
             self._try_soon()
             return
         # Not what a renewal may bring back, which is sent again; nor that of a decision which is given back twice
         for identity in [each for each, ends in ended.items() if ends and not self._is_renewing]:
             self._ended.pop(identity, None)
+
+    async def _settle(self, settlements: Sequence[Settlement]) -> None:
+        for at in range(0, len(settlements), TOGETHER):
+            await settle_all(cast("Store", self._owner()), settlements[at : at + TOGETHER])
 
     def _try_soon(self, returning: asyncio.Future[None] | None = None) -> None:
         """Run now, and then again and again until the store answers, unless that has begun.
@@ -170,21 +177,20 @@ class Leases(BesideStore):
 
     async def run(self) -> float:
         """Renew all leases, and give back what the store did not take back; end after a while without any."""
-        store, now_us = cast("Store", self._owner()), monotonic_us()
-        self._is_renewing = True
-        for identity, (*_, loop) in list(self._held.items()):
+        now_us, self._is_renewing = monotonic_us(), True
+        for identity, (*_, loop) in self._held.copy().items():  # other threads change it
             if loop is not None and loop.is_closed():  # whoever held it there can never go on
                 self.ends_of(identity)
         renewed = self._renewals(math.inf if self._is_failing else now_us - YOUNG_US)
-        for identity in [identity for identity, (_, until_us) in list(self._ended.items()) if until_us <= now_us]:
+        for identity in [identity for identity, (_, until_us) in self._ended.copy().items() if until_us <= now_us]:
             self._ended.pop(identity, None)
         is_used, self._is_used, self._is_failing = self._is_used or bool(self._held or self._ended), False, False
         self._has_sent = self._has_sent or bool(renewed or self._ended)
         is_answered = False
         with suppress(StoreError):
-            await settle_all(store, renewed)
+            await self._settle(renewed)
             is_answered = True
-        ended = {identity: ends for identity, (ends, _) in list(self._ended.items())}
+        ended = {identity: ends for identity, (ends, _) in self._ended.copy().items()}
         self._is_renewing = False  # only now: another thread may forget what has ended from here on
         is_failing, self._is_failing = self._is_failing or not is_answered, True  # no other run begins meanwhile
         await self._return(ended)

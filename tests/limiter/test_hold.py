@@ -240,6 +240,38 @@ async def test_what_is_held_is_renewed_and_given_back_without_a_wait(
     assert (leases.held_by_name(), await left(limiter)) == ({}, [2])
 
 
+async def test_hundreds_that_are_held_are_renewed_and_given_back_some_at_a_time(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands need more than the deadline that all have that are sent together; they would end after a while."""
+    store = RedisStore(redis_url, timeout=30)
+    limiter, leases, together, answered = Limiter(InFlight(500), store=store), leases_of(store), [0], store.settle
+
+    async def settle(settlements: Sequence[Settlement]) -> list[Settled]:
+        if len(together) == 1:
+            raise StoreUnavailable("it is out")
+        together.append(len(settlements))
+        return await answered(settlements)
+
+    monkeypatch.setattr("asgi_ratelimit.leases.YOUNG_US", 0.0)
+    monkeypatch.setattr(leases, "start", lambda: None)
+    monkeypatch.setattr(store, "settle", settle)
+    decisions = await store.take([Take(limiter.charges("key"))] * 500)
+    for each in decisions:
+        leases.hold(each)
+    together.append(0)
+    await leases.run()
+    assert together[2:] == [100] * 5
+    del together[1:]
+    for each in decisions:
+        await leases.give_back(each)
+    together.append(0)
+    await leases.run()
+    assert together[2:] == [100] * 5
+    assert await left(limiter) == [500]
+    await limiter.aclose()
+
+
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_a_place_that_is_held_or_waited_for_on_a_closed_event_loop(is_kept: bool) -> None:
     """It comes back when the task is dropped, or when leases are renewed: nobody can go on there."""
