@@ -166,6 +166,22 @@ async def test_a_place_that_was_lost_and_one_that_was_given_back_in_an_outage(
 
 
 @pytest.mark.anyio
+async def test_a_place_that_a_server_lost_by_a_restart_which_nobody_has_seen(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is held again soon after the first call, not only when leases are renewed."""
+    monkeypatch.setattr("asgi_ratelimit.leases.RENEWED_EVERY", 3600.0)
+    async with Limiter("1 at once", store=RedisStore(server.url, timeout=PATIENT)) as limiter, limiter.hold("key"):
+        await asyncio.to_thread(server.stop)  # meanwhile, the event loop sees that the connection is closed
+        server.start()
+
+        async def is_held() -> bool:
+            return (await limiter.peek("key")).remaining == 0
+
+        await until_async(is_held)
+
+
+@pytest.mark.anyio
 async def test_nobody_gets_a_place_that_is_held_as_the_server_comes_back_empty(
     line: Proxy, server: RedisServer
 ) -> None:

@@ -198,6 +198,7 @@ class Node(GroupCommit[Action, Answer]):
             try:
                 reply = await client.evalsha(SCRIPT_SHA, len(keys), *keys, argument)
             except NoScriptError:  # Redis forgets scripts when it restarts; then the text is sent, once
+                context.outage.renew_soon()  # it may have forgotten what is held, too
                 reply = await client.eval(SCRIPT, len(keys), *keys, argument)
             answers: list[Answer | Exception] = list(decode(actions, reply, mark))
         except Exception as error:  # noqa: BLE001  # redis-py raises many kinds
