@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from threading import Event
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
@@ -116,9 +116,8 @@ class SendTake(StoreStep):
         if not self.store.in_process and type(answer) is not Decisions:
             self._answer = keep(self.store, asyncio.ensure_future(answer))
             answer = unharmed(self._answer)
-        decisions: Sequence[Decision] = await answer
-        self._answer = decisions
-        return decisions[0]
+        self._answer = await answer
+        return self._answer[0]  # type: ignore[no-any-return]  # it is a decision
 
     async def undo(self) -> None:
         """Give back what was taken, once that is known; what belongs to an operation stays for its next caller."""

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from secrets import randbits
 from typing import cast
 from weakref import ref
@@ -219,7 +218,7 @@ class Node(GroupCommit[Action, Answer]):
         outage = self.context.outage
         if (self.breaker.is_open or outage.nodes) and any(map(_has_written, answers)):
             if self.breaker.is_open:  # it may have lost what this process holds, which goes before any later take
-                for held in islice(outage.held_of(self.is_here), MAX_ITEMS):  # the others are put back soon
+                for held in outage.held_of(self.is_here)[:MAX_ITEMS]:  # the others are put back soon
                     keep(self, self.submit(held))
             self.breaker.is_open = False
             client = self.connection.client if self._nodes else None  # it may have been closed
