@@ -103,8 +103,8 @@ class Leases(BesideStore):
             run_in_place(settle_all(cast("Store", self._owner()), ends))
         elif (loop := _get_running_loop()) is not None:
             returning, ended = self._returning.get(loop, (None, {}))
-            if returning is None or returning.done():  # else it has yet to begin, and takes this along
-                returning, ended = keep(self._owner(), loop.create_task(self._return_from(loop))), {}
+            if returning is None or returning.done():  # else it has yet to begin, and takes this along; none is eager
+                returning, ended = keep(self._owner(), asyncio.Task(self._return_from(loop), loop=loop)), {}
                 returning.add_done_callback(self._try_soon)
                 self._returning[loop] = returning, ended
             ended[decision.id] = ends

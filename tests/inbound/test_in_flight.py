@@ -138,8 +138,10 @@ async def test_as_many_as_the_quota_says_are_under_way(store: Store) -> None:
     assert app.app.most == 2
 
 
-async def test_a_place_is_free_for_the_next_request(store: Store) -> None:
-    """However soon it comes, and of however many quotas it holds one."""
+@pytest.mark.parametrize("factory", [None, getattr(asyncio, "eager_task_factory", None)], ids=["tasks", "eager tasks"])
+async def test_a_place_is_free_for_the_next_request(store: Store, factory: Any) -> None:
+    """However soon it comes, of however many quotas it holds one, and also where tasks begin at once."""
+    asyncio.get_running_loop().set_task_factory(factory)  # eager ones are new in Python 3.12
     for rules in ([], [Rule("/", "1 at once")]):
         app = RateLimitMiddleware(ok, "1 at once", rules=rules, store=store)
         assert [(await ask(app)).status for _ in range(5)] == [200] * 5
