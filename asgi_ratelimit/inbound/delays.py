@@ -34,12 +34,13 @@ from ..waiting.queues import key_of
 from ..waiting.waiter import PaceTimeout, waiters_of
 from .settling import give_back, take_one
 
+# A round of a request that has no turn takes at least so long
+ROUND_US: Final = 10_000.0
+
 # The most bytes that are read while a request waits. After that, the server's flow control holds the rest back.
 MOST_BYTES: Final = 16_384
 
 MESSAGE_BYTES: Final = 256  # how many bytes a message counts for, beside its own
-
-_GONE = frozenset({"http.disconnect", "websocket.disconnect"})
 
 
 def require_waiting(count: int) -> int:
@@ -97,25 +98,28 @@ async def after_waiting(store: Store, refusal: Decision, max_delays: Sequence[fl
     """The decision after the wait; what is booked is given back if this is cancelled.
 
     Of those with equal charges whose slots were refused by others, one at a time books again, the oldest: each of them
-    would pass its slot on to the next one, which is refused as well.
+    would pass its slot on to the next one, which is refused as well. Those that come later go behind them. All do so by
+    rounds if the rules allow different waits: the shortest one of them must not end a wait for another quota.
     """
     waiter, take, left, index, turn = PlaceWaiter(store), refusal.take, list(max_delays), None, None
-    turns, since_us = waiters_of(store).turns, waiter.now_us()
+    turns, since_us, before_us, decision = waiters_of(store).turns, waiter.now_us(), 0.0, None
+    key, until_us = (key_of(take), since_us + max_delays[0] * SECOND_US) if len({*max_delays}) == 1 else (None, 0.0)
     try:
         while (index := _longest_wait(refusal, left, index)) is not None:
-            decision = None
             with suppress(PaceTimeout):  # others have booked before it
-                decision = await _book(waiter, take, _together(take, left, index), left[index])
-                if decision is None and turn is None:
-                    until_us = since_us + min([each for each in max_delays if each > 0.0]) * SECOND_US
-                    turn = await run_async(turns.wait_and_enter(key_of(take), waiter.clock, until_us, -since_us))
+                if turn is not None or key not in turns:
+                    decision = await _book(waiter, take, _together(take, left, index), left[index])
+                if decision is None and turn is None and key is not None:
+                    turn = await run_async(turns.wait_and_enter(key, waiter.clock, until_us, -since_us))
             decision = decision or await take_one(store, take)
-            waited_us = float(round(waiter.now_us() - since_us))
+            spent_us = float(round(waiter.now_us() - since_us))
             if decision.allowed:
-                slot_us = decision.now_us + decision.wait_us
-                asked_us = decision.asked_us or slot_us
-                return replace(decision, asked_us=asked_us, now_us=slot_us - waited_us, wait_us=waited_us)
-            refusal, left = decision, [max(most - waited_us / SECOND_US, 0.0) for most in max_delays]
+                at_us = decision.now_us + decision.wait_us
+                return replace(decision, asked_us=decision.asked_us or at_us, now_us=at_us - spent_us, wait_us=spent_us)
+            # Without a turn, callers may pass slots on to each other that none of them can use yet
+            await asyncio.sleep(max((turn is None) * ROUND_US - (spent_us - before_us), 0.0) / SECOND_US)
+            refusal, left = decision, [max(most - spent_us / SECOND_US, 0.0) for most in max_delays]
+            decision, before_us = None, spent_us
     finally:
         if turn is not None:
             turns.leave(turn)
@@ -151,8 +155,7 @@ async def _book(waiter: PlaceWaiter, take: Take, booked: tuple[Charge, ...], max
     if holds:  # it is a place alone, which has waited since its lease began
         slot = replace(slot, now_us=rest.now_us)
     # Its time is that of the slot, so what is given back of the others is never too much
-    asked_us = max(slot.now_us + slot.wait_us, rest.now_us)
-    return joined(take, (slot, rest), asked_us=asked_us) if rest.allowed else None
+    return joined(take, (slot, rest), asked_us=max(slot.now_us + slot.wait_us, rest.now_us)) if rest.allowed else None
 
 
 def _beyond(refusal: Decision, max_delays: Sequence[float]) -> Decision:
@@ -208,7 +211,7 @@ class Receiving:
             await asyncio.wait((call,))
             if call.cancelled() or call.exception() is not None:
                 break
-            if call.result()["type"] in _GONE:
+            if call.result()["type"] in ("http.disconnect", "websocket.disconnect"):
                 return
             bytes_left -= MESSAGE_BYTES + len(call.result().get("body") or b"")
         await asyncio.Event().wait()

@@ -130,6 +130,22 @@ def test_nobody_is_refused_whose_slots_are_near(count: int, clients: int, spread
     assert store.takes < 12 * count
 
 
+def test_a_rule_that_allows_a_short_wait_ends_none_for_a_slow_rate() -> None:
+    """It refuses for a few milliseconds only, behind each request that enters."""
+    coming = [Visitor(client=f"client {n % 4}", at=n / 4000) for n in range(40)]
+    rules = [own(quota="2/s burst 1", max_delay=20.0)]
+    Site("100/s burst 1", key=shared, max_delay=1.0, rules=rules).run(*coming)
+    assert {visitor.status for visitor in coming} == {200}
+
+
+def test_who_comes_later_does_not_overtake_those_that_wait_for_two_rates() -> None:
+    """Though the slots of one rate were refused by the other one."""
+    coming = [Visitor(at=0.01 + n / 12) for n in range(60)]
+    entered = Site("5/0.5s fixed; 20/3s fixed", max_delay=5.0).run(*coming)
+    assert {visitor.status for visitor in coming} == {200}
+    assert sorted(filter(None, entered)) == entered
+
+
 def test_who_waits_for_a_rate_and_a_place_of_one_key_keeps_the_order() -> None:
     """The place is held while the rate, which is near, is waited for, and nothing is given back in vain."""
     coming = visitors(60)
