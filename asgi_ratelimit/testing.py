@@ -88,7 +88,9 @@ class _SteppedLoop(asyncio.SelectorEventLoop):
         super().__init__(_SteppedSelector(clock))
 
     def time(self) -> float:
-        return (self._clock.now_us() - self._started_us) / 1e6
+        now = (self._clock.now_us() - self._started_us) / 1e6
+        self._clock_resolution = max(1e-9, math.ulp(now))  # beside months, less is lost, and no timer would be due
+        return now
 
     async def shutdown_default_executor(self, *_: float | None) -> None:
         """Wait for the threads, without the timer that the runner sets: the clock would move to it."""

@@ -227,7 +227,7 @@ class WakeUp:
         if left_us <= 0.0:
             self._ring()
         elif self._sleeping is not None and left_us < math.inf:
-            self._timer = self.loop.call_later(left_us / 1e6, self._ring)
+            self._timer = self.loop.call_later(max(left_us, 1.0) / 1e6, self._ring)
 
     def _ring(self) -> None:
         self._timer = None

@@ -77,6 +77,23 @@ def test_an_event_loop_takes_no_real_time() -> None:
     assert clock.run(main()) == [259_200.0, 0.3, 0.3, 0.300001, 0.000001, 0.0]
 
 
+@pytest.mark.parametrize("moved", [200 * 86_400, 10**9, 4 * 10**9 + 0.000001, -(10**9)])
+def test_an_event_loop_goes_on_whose_clock_was_moved_far(moved: float) -> None:
+    """Where its time is no longer exact to a nanosecond, timers still ring, and callers still get their slots."""
+    limiter = SteppedLimiter("3/s burst 1")
+
+    async def main() -> float:
+        await limiter.acquire("key")
+        limiter.clock.advance(moved)
+        await limiter.acquire("key")
+        start = limiter.clock.now
+        await asyncio.gather(*[limiter.acquire("key") for _ in range(6)])
+        await asyncio.sleep(1)
+        return limiter.clock.now - start
+
+    assert limiter.clock.run(main()) == pytest.approx(3, abs=1e-5)
+
+
 def test_an_event_loop_notices_that_its_clock_is_moved() -> None:
     """All timers before the new time fire at once; a deadline is one of them."""
     clock = SteppedClock(0)
