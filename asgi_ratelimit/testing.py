@@ -107,8 +107,7 @@ class _SteppedSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or timeout <= 0:
             return super().select(timeout)
-        ready = super().select(0)
-        if not ready:
+        if not (ready := super().select(0)):
             self._clock.advance(max(timeout, 1e-6))  # otherwise it would never reach the timer
         return ready
 

@@ -94,8 +94,7 @@ def _end(itself: weakref.ref[ClientResponse], method: str, content: _Content) ->
 
 
 async def _wait(itself: weakref.ref[ClientResponse], content: _Content) -> None:
-    response = itself()
-    if response is not None:
+    if (response := itself()) is not None:
         await type(response).wait_for_close(response)
     if content.closing is not None:
         await asyncio.shield(content.closing)
@@ -113,6 +112,8 @@ class _Content:
         attribute = getattr(self._content, name)
         return partial(self._read, attribute) if name in _READERS else attribute
 
+    # For aiohttp it is a StreamReader, so that it can be the body of another request.
+    __class__: Any = property(lambda _: StreamReader)
     # Its iterators, which read by the methods of the object that they are given.
     __aiter__: Any = StreamReader.__aiter__
     iter_chunked: Any = StreamReader.iter_chunked

@@ -101,6 +101,15 @@ async def test_a_request_is_under_way_until_its_body_was_read(service: str, path
         assert await get(session, f"{service}/whole") == BODY
 
 
+async def test_a_body_that_is_not_read_yet_can_be_that_of_another_request(service: str) -> None:
+    """Sent on as it comes, and not line by line, as aiohttp sends other iterators: a picture has no lines."""
+    picture = b"x" * 1_000_000
+    async with paced(concurrency=2) as session, session.post(f"{service}/echo", data=picture) as answer:
+        assert isinstance(answer.content, aiohttp.StreamReader)
+        async with session.post(f"{service}/echo", data=answer.content) as other:
+            assert await other.read() == picture
+
+
 @pytest.mark.parametrize("end", ["close", "release", "leave"])
 async def test_a_request_that_is_cut_is_settled(service: str, end: str) -> None:
     """By what was read until then; one without a body at once."""
