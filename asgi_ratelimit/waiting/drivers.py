@@ -143,9 +143,7 @@ class Finish(StoreStep):
             return await self.call()
         task = keep(self.store, asyncio.ensure_future(self.call()))
         try:
-            if self.longest is None:
-                return await unharmed(task)
-            await asyncio.wait([task], timeout=self.longest)
+            return await (unharmed(task) if self.longest is None else asyncio.wait([task], timeout=self.longest))
         except asyncio.CancelledError:
             await asyncio.wait([task], timeout=LONGEST)
             if task.cancelled() and self.longest is not None:
@@ -153,7 +151,6 @@ class Finish(StoreStep):
                 with contextlib.suppress(StoreError):
                     await self.call()
             raise
-        return None
 
 
 class GiveBack(Finish):
