@@ -418,8 +418,8 @@ class ReportedBucket(PioneerBucket):
         if rate.refills:
             self._measure(rate.measured, period_us / rate.limit)
         else:
-            self.window_us = max(self.window_us, period_us)
-            self.refill = 0.0
+            self.window_us, self.refill = max(self.window_us, period_us), 0.0
+            self.has_windows |= period_us > SECOND_US  # else it is charged as a bucket, or may be one yet
         self.rate = self._learned_rate() or rate
 
     def learn(self, report: ServerLimit, epoch: int, now_us: float, *, is_refusal: bool = False) -> None:

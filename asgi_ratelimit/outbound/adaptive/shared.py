@@ -33,7 +33,7 @@ from ...stores import reset, settle
 from ...waiting.drivers import CallStore, Flow, GiveBack, sleep
 from ...waiting.waiter import SlotWaiter, pace_timeout
 from ..pauses import PAUSE, Pauses, decision_on
-from .learned_buckets import LONGEST_S, Bucket, PioneerBucket, Rate, ReportedBucket
+from .learned_buckets import EQUAL, LONGEST_S, Bucket, PioneerBucket, Rate, ReportedBucket
 from .model import Call, Host, LearnedLimit, Model, Record, probed
 
 # The name of the limiter whose buckets hold declared quotas, learned buckets and pauses.
@@ -316,10 +316,8 @@ class Admission:
         A pioneer's bucket that others have paused starts afresh.
         """
         now_us, must_read = self._now_us(), False
-        for (_, bucket, purpose), state in answers:
+        for (_, bucket, purpose), state in [each for each in answers if not each[1].allowed]:
             wait_us: float = math.ceil(min(state.retry_after, LONGEST_S) * SECOND_US)
-            if state.allowed:
-                continue
             is_late = now_us - call.route.section.read_us > LOOK_EVERY_US
             must_read |= purpose == "pause" or (purpose == "units" and is_late)
             if purpose == "pause" and isinstance(bucket, PioneerBucket) and not isinstance(bucket, ReportedBucket):
@@ -387,9 +385,13 @@ class Admission:
             spent = [bucket for bucket in buckets if _is_newly_spent(bucket, now_us)]
         for bucket in spent:
             yield from self._pauses.begin(host, (bucket.spent_until_us - now_us) / SECOND_US, _pause_quota(bucket.name))
-            if bucket.rate is not None and bucket.has_windows:  # nobody takes any more from the one that ends
+            if bucket.rate is not None and bucket.has_windows:
                 charge = learned_charge(host, bucket.name, bucket.rate, bucket.cost)
-                yield CallStore(self._store, reset(self._store, [charge]))
+                peeked: Decision = yield CallStore(self._store, self._store.peek(Take((charge,))))
+                before_s = peeked.states[0].more_after - bucket.rate.period * EQUAL
+                # In a rolling log, nothing comes back before the oldest request expires, and then only a part.
+                if bucket.is_part or bucket.spent_until_us < now_us + before_s * SECOND_US:
+                    yield CallStore(self._store, reset(self._store, [charge]))
         for bucket in buckets:  # others use one that has refused, too: what the store has left of it is gone
             if bucket in paused and bucket.rate is not None and bucket.rate.refills and bucket.reported < bucket.least:
                 yield from self._fill(host, bucket, bucket.rate, bucket.rate.limit)
@@ -454,8 +456,8 @@ def _changed(buckets: Sequence[ReportedBucket]) -> list[ReportedBucket]:
 def _is_newly_spent(bucket: ReportedBucket, now_us: float) -> bool:
     """Whether an answer has shown that nothing is left of a window; its end is noted."""
     more_us = bucket.more_at(now_us)
-    is_spent = bucket.reported < bucket.least and not bucket.refill
-    if not is_spent or more_us <= max(now_us, bucket.spent_until_us + SHORT_S * SECOND_US):
+    is_left = bucket.refill or bucket.reported >= bucket.least
+    if is_left or more_us <= max(now_us, bucket.spent_until_us + SHORT_S * SECOND_US):
         return False
     bucket.spent_until_us = more_us
     return True

@@ -173,6 +173,28 @@ def test_a_bucket_that_says_when_its_next_unit_comes_back(quota: str, seconds: f
     assert refused <= 0.03 * fleet.statuses[200]
 
 
+@pytest.mark.parametrize("part", [0.2, 0.5, 0.8])
+def test_a_server_with_a_rolling_log(part: float) -> None:
+    """Its answers say when the oldest request expires, but those that came later in the period count still then."""
+    fleet, log, refused = Fleet(4, latency=(0.002, 0.02)), list[float](), 0
+
+    def answer(path: str) -> Any:
+        nonlocal refused
+        log[:] = [at for at in log if at > fleet.clock.now - 5.0]
+        is_served = len(log) < 60
+        log.extend([fleet.clock.now] * is_served)
+        refused += not is_served
+        rest = log[0] + 5.0 - fleet.clock.now
+        headers = {"ratelimit": f'"a";r={60 - len(log)};t={math.ceil(rest)}', "ratelimit-policy": '"a";q=60;w=5'}
+        return (200, headers, {}) if is_served else (429, headers | {"retry-after": str(rest)}, {})
+
+    fleet.run(answer, 1, 8, 0.001, profile="auto")
+    fleet.clock.advance(part * 5.0)
+    fleet.run(answer, 1, 8, 20.0, profile="auto", retries=5)
+    assert refused <= 0.01 * fleet.statuses[200]
+    assert fleet.statuses[200] >= 0.9 * 60 * 20.0 / 5.0
+
+
 def test_one_pioneer_for_all_processes() -> None:
     """The others wait for its answer, and know from it what is left."""
     fleet = Fleet(latency=(0.2, 0.2))
