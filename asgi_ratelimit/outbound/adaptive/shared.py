@@ -384,13 +384,13 @@ class Admission:
             now_us = self._now_us()
             spent = [bucket for bucket in buckets if _is_newly_spent(bucket, now_us)]
         for bucket in spent:
-            yield from self._pauses.begin(host, (bucket.spent_until_us - now_us) / SECOND_US, _pause_quota(bucket.name))
+            until_s = (bucket.spent_until_us - now_us) / SECOND_US
+            yield from self._pauses.begin(host, until_s, _pause_quota(bucket.name))
             if bucket.rate is not None and bucket.has_windows:
                 charge = learned_charge(host, bucket.name, bucket.rate, bucket.cost)
                 peeked: Decision = yield CallStore(self._store, self._store.peek(Take((charge,))))
-                before_s = peeked.states[0].more_after - bucket.rate.period * EQUAL
                 # In a rolling log, nothing comes back before the oldest request expires, and then only a part.
-                if bucket.is_part or bucket.spent_until_us < now_us + before_s * SECOND_US:
+                if bucket.is_part or until_s < peeked.states[0].more_after - bucket.rate.period * EQUAL:
                     yield CallStore(self._store, reset(self._store, [charge]))
         for bucket in buckets:  # others use one that has refused, too: what the store has left of it is gone
             if bucket in paused and bucket.rate is not None and bucket.rate.refills and bucket.reported < bucket.least:
@@ -399,22 +399,23 @@ class Admission:
     def _change(self, host: str, bucket: ReportedBucket) -> Flow[None]:
         """Charge a bucket by another rate from now on.
 
-        A window of another length is another bucket of the store, which knows of no request yet. So the old one is
-        filled: processes that still charge it are refused, and read of the new one. What was used is taken from that.
+        A window is another bucket of the store than one of another length, or units that come back one by one. It knows
+        of no request yet. So the old one is filled: processes that still charge it are refused, and read of the new
+        one. What was used is taken from that.
         """
         old, rate, used = bucket.shared_rate, bucket.rate, bucket.burst - bucket.reported
         if rate is not None and bucket.is_part and not rate.until:
             now_us = self._now_us()
             rate = rate._replace(until=(self._clock.now_us() + bucket.more_at(now_us) - now_us) / SECOND_US)
         bucket.rate = bucket.shared_rate = rate
-        is_same = old is not None and rate is not None and old.period == rate.period  # the same bucket of the store
-        if is_same and bucket.charged is not None:
+        is_same = old is not None and rate is not None and old[1:3] == rate[1:3]  # the same bucket of the store
+        if rate is None or (is_same and bucket.charged) or (old is not None and old.refills and rate.refills):
             return
-        if old is not None and not old.refills and not is_same:
+        if old is not None and not is_same:
             left = yield from self._fill(host, bucket, old, old.limit)
             used = used if bucket.charged is None else max(used, old.limit - left)  # what was used of this window
         # What the last answers about a window have used counts no longer when a pioneer begins the next one.
-        if rate is None or (old is not None and old.refills) or (bucket.is_probed and bucket.reported < bucket.least):
+        if bucket.is_probed and bucket.reported < bucket.least:
             return
         if not (yield from self._fill(host, bucket, rate, used, LONGEST_MARGIN_S + SHORT_S)):
             yield from self._fill(host, bucket, rate, used)
@@ -455,9 +456,8 @@ def _changed(buckets: Sequence[ReportedBucket]) -> list[ReportedBucket]:
 
 def _is_newly_spent(bucket: ReportedBucket, now_us: float) -> bool:
     """Whether an answer has shown that nothing is left of a window; its end is noted."""
-    more_us = bucket.more_at(now_us)
-    is_left = bucket.refill or bucket.reported >= bucket.least
-    if is_left or more_us <= max(now_us, bucket.spent_until_us + SHORT_S * SECOND_US):
+    more_us, known_us = bucket.more_at(now_us), max(now_us, bucket.spent_until_us + SHORT_S * SECOND_US)
+    if bucket.refill or bucket.reported >= bucket.least or more_us <= known_us:
         return False
     bucket.spent_until_us = more_us
     return True

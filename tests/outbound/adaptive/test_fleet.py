@@ -121,7 +121,7 @@ IETF = {"ratelimit": '"a";r={left};t={rest}', "ratelimit-policy": '"a";q=20;w=2'
 
 
 @pytest.mark.parametrize("paths", [("/users", "/users", "/users"), ("/users", "/orders", "/items")], ids=["one", "own"])
-@pytest.mark.parametrize("part", [0.3, 0.87])
+@pytest.mark.parametrize("part", [0.3, 0.87, 0.95])
 @pytest.mark.parametrize(
     "headers",
     [MET, {**MET, "x-ratelimit-resource": "core"}, IETF, {**IETF, "ratelimit-policy": '"a";q=20'}],
