@@ -39,7 +39,7 @@ from .logs import warn_of_many
 from .quota_text import RESERVED_NAMES, as_text
 from .quotas import SECOND_US
 from .stores import ByStore, Store
-from .stores.base import Documents, owned
+from .stores.base import Documents, living, owned
 from .stores.documents import MAX_BYTES
 from .waiting.waiter import outbound_sources
 
@@ -460,7 +460,7 @@ class Counts(BesideStore):
 
 def _outbound_rows() -> list[list[Any]]:
     """The values in the first rows of all sources, with texts that are not too long."""
-    rows = islice((row for source in list(outbound_sources) for row in source.outbound_rows()), MOST_ROWS)
+    rows = islice((row for source, _ in living(outbound_sources) for row in source.outbound_rows()), MOST_ROWS)
     return [[each[:LONGEST_TEXT] if isinstance(each, str) else each for each in row.values()] for row in rows]
 
 

@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 from itertools import chain
 from threading import RLock
 from typing import Any, TypeAlias, cast
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ..algorithms import FITS_US
 from ..algorithms.take import ALGORITHMS, in_use, unused, wait
@@ -482,7 +482,7 @@ def _metered(quota: Quota, margin: float, is_real: bool) -> Any:
 
 
 # What has outbound queues or has learned limits: objects with ``outbound_rows()``, while they live.
-outbound_sources: WeakSet[Any] = WeakSet()
+outbound_sources: WeakKeyDictionary[Any, None] = WeakKeyDictionary()
 
 
 # When calls left, by the server, its prefix and its clock, for as long as a store lives.
@@ -501,7 +501,7 @@ class Waiters:
         self.turns = ConcurrencyLimit(1)
         self.units = ReturningUnits()
         when_units_come_back(store, self.units_came_back)
-        outbound_sources.add(self.slots)
+        outbound_sources[self.slots] = None
 
     def units_came_back(self, came_back: CameBack) -> None:
         """Uncount the units that came back to buckets, and wake the callers that wait for them."""

@@ -82,7 +82,7 @@ class AdaptiveTransport(WrappingTransport):
         new_model = partial(Model, self._profile, report, has_quota=bool(quotas))
         self._locked = LockedModel(new_model)
         self._admission = Admission(self._locked, slots, quotas)
-        outbound_sources.add(self)
+        outbound_sources[self] = None
         counts_of(self._store)  # they publish its rows
 
     def __repr__(self) -> str:
