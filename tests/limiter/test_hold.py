@@ -240,6 +240,23 @@ async def test_what_is_held_is_renewed_and_given_back_without_a_wait(
     assert (leases.held_by_name(), await left(limiter)) == ({}, [2])
 
 
+async def test_a_release_after_one_whose_task_was_cancelled_goes_at_once(redis_url: str) -> None:
+    """Nothing else on the event loop can keep a place from coming back."""
+    limiter = Limiter(InFlight(2), store=RedisStore(redis_url))
+    leases, others = leases_of(limiter.store), asyncio.all_tasks()
+    decisions = [(await limiter.store.take([Take(limiter.charges("key"))]))[0] for _ in range(2)]
+    for each in decisions:
+        leases.hold(each)
+        leases.release(each)
+        if each is decisions[0]:
+            for task in asyncio.all_tasks() - others:
+                task.cancel()
+            await asyncio.sleep(0)
+    await see_all_through(limiter.store)
+    assert await left(limiter) != [0]
+    await limiter.aclose()
+
+
 async def test_hundreds_that_are_held_are_renewed_and_given_back_some_at_a_time(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
