@@ -308,6 +308,22 @@ async def test_a_body_that_breaks_off_gives_back(redis_url: str, is_native: bool
     await again.aclose()
 
 
+async def test_a_request_that_is_cancelled_as_it_settles_is_settled(redis_url: str) -> None:
+    """What is on its way to the server is carried out there, whoever has gone meanwhile."""
+    store = RedisStore(redis_url, timeout=30, on_error="deny")
+
+    def settle(status: int, headers: Headers) -> float:
+        task.cancel()
+        return 0
+
+    rule = Rule("/", "5/hour", settle=settle, name="cancelled")
+    task = asyncio.create_task(ask(RateLimitMiddleware(answering(), rules=[rule], store=store)))
+    await asyncio.wait((task,))
+    assert task.cancelled()
+    assert (await Limiter("5/hour", name="cancelled", store=store).peek("192.0.2.1")).remaining == 5
+    await store.aclose()
+
+
 async def test_settling_is_once_even_if_it_is_slow() -> None:
     """The end of the answer does not settle again what its start is still settling."""
     settled: list[Settlement] = []
